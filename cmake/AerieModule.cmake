@@ -1,0 +1,83 @@
+# One static library per module, its allowed edges written down once, and each public header compiled alone.
+add_library(aerie_public INTERFACE)
+target_compile_features(aerie_public INTERFACE cxx_std_20)
+target_include_directories(aerie_public INTERFACE ${CMAKE_CURRENT_SOURCE_DIR}/include)
+
+add_library(aerie_strict INTERFACE)
+# fp contraction off: the optimizer and the reductions promise the same bits from vector body and scalar tail.
+target_compile_options(aerie_strict INTERFACE
+  $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wno-sign-conversion -Werror -ffp-contract=off>)
+if(AERIE_SANITIZE)
+  add_compile_options(-fsanitize=${AERIE_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
+  add_compile_definitions(_GLIBCXX_ASSERTIONS)
+  add_link_options(-fsanitize=${AERIE_SANITIZE})
+endif()
+if(AERIE_FAULTS)
+  target_compile_definitions(aerie_public INTERFACE AERIE_FAULTS=1)
+endif()
+
+set_property(GLOBAL PROPERTY AERIE_EDGES "")
+
+# aerie_module(NAME SOURCES file... [LINKS target...] [PRIVATE_LINKS target...] [TORCH])
+#   LINKS of the form aerie::X, X a module, are the edges that `header.edges` allows.
+#   TORCH: the module uses LibTorch; it shares one precompiled ATen/ATen.h.
+function(aerie_module name)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "TORCH" "" "SOURCES;LINKS;PRIVATE_LINKS")
+  add_library(aerie_${name} STATIC ${arg_SOURCES})
+  add_library(aerie::${name} ALIAS aerie_${name})
+  target_link_libraries(aerie_${name} PUBLIC aerie_public ${arg_LINKS} PRIVATE aerie_strict ${arg_PRIVATE_LINKS})
+  if(arg_TORCH)
+    target_link_libraries(aerie_${name} PUBLIC aerie::torch)
+    aerie_use_torch_pch(aerie_${name})
+  endif()
+
+  set(edges "")
+  foreach(l IN LISTS arg_LINKS arg_PRIVATE_LINKS)
+    if(l MATCHES "^aerie::(.*)$")
+      list(APPEND edges ${CMAKE_MATCH_1})
+    endif()
+  endforeach()
+  list(JOIN edges " " edges)
+  set_property(GLOBAL APPEND PROPERTY AERIE_EDGES "${name}: ${edges}")
+
+  if(AERIE_TESTS)
+    file(GLOB headers CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/include/aerie/${name}/*.hpp)
+    set(stubs "")
+    foreach(h IN LISTS headers)
+      string(REPLACE "/" "_" stub ${h})
+      set(stub ${CMAKE_CURRENT_BINARY_DIR}/header/${stub}.cpp)
+      file(CONFIGURE OUTPUT ${stub} CONTENT "#include <${h}>\n#include <${h}>\n")
+      list(APPEND stubs ${stub})
+    endforeach()
+    if(stubs)
+      add_library(header_${name} OBJECT ${stubs})
+      target_link_libraries(header_${name} PRIVATE aerie_public aerie_strict ${arg_LINKS})
+      if(arg_TORCH)
+        target_link_libraries(header_${name} PRIVATE aerie::torch)
+      endif()
+    endif()
+  endif()
+endfunction()
+
+# One precompiled ATen/ATen.h for all LibTorch modules and their tests (1.5 s a file against 8 s).
+function(aerie_use_torch_pch target)
+  if(NOT TARGET aerie_torch_pch)
+    file(CONFIGURE OUTPUT ${PROJECT_BINARY_DIR}/torch_pch.cpp CONTENT "// carries the precompiled ATen/ATen.h\n")
+    add_library(aerie_torch_pch STATIC ${PROJECT_BINARY_DIR}/torch_pch.cpp)
+    target_link_libraries(aerie_torch_pch PRIVATE aerie_public aerie_strict aerie::torch)
+    target_precompile_headers(aerie_torch_pch PRIVATE <ATen/ATen.h>)
+  endif()
+  get_target_property(type ${target} TYPE)
+  if(type STREQUAL EXECUTABLE)  # a precompiled header serves one kind of position independence only: the libraries'
+    set_target_properties(${target} PROPERTIES POSITION_INDEPENDENT_CODE OFF)
+    target_compile_options(${target} PRIVATE -fPIC)
+  endif()
+  target_precompile_headers(${target} REUSE_FROM aerie_torch_pch)
+endfunction()
+
+# The edges as one file: "module: dep dep ...", read by the test header.edges.
+function(aerie_write_module_edges)
+  get_property(edges GLOBAL PROPERTY AERIE_EDGES)
+  list(JOIN edges "\n" edges)
+  file(CONFIGURE OUTPUT ${PROJECT_BINARY_DIR}/module-edges.txt CONTENT "${edges}\n")
+endfunction()

@@ -1,0 +1,60 @@
+# Makes aerie::torch out of a folder with LibTorch's include/ and lib/ (the inside of the PyPI wheel, or python3's own torch).
+# The wheel's TorchConfig.cmake is not used: it stops where no CUDA toolkit is found.
+# CPU builds link torch_cpu and c10 only: libtorch.so of the wheel needs libtorch_cuda.so, and that cuBLAS, cuDNN, NCCL and more.
+set(_roots ${AERIE_LIBTORCH_ROOT} ${CMAKE_CURRENT_SOURCE_DIR}/.deps/libtorch)
+set(LibTorch_ROOT_DIR "")
+foreach(_r IN LISTS _roots)
+  if(EXISTS ${_r}/include/ATen/ATen.h AND NOT LibTorch_ROOT_DIR)
+    set(LibTorch_ROOT_DIR ${_r})
+  endif()
+endforeach()
+if(NOT LibTorch_ROOT_DIR)
+  find_program(_python3 python3)
+  if(_python3)
+    execute_process(COMMAND ${_python3} -c "import importlib.util as u; print(u.find_spec('torch').submodule_search_locations[0])"
+                    OUTPUT_VARIABLE _found OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
+    if(EXISTS "${_found}/include/ATen/ATen.h")
+      set(LibTorch_ROOT_DIR ${_found})
+    endif()
+  endif()
+endif()
+
+set(LibTorch_VERSION "")
+if(LibTorch_ROOT_DIR)
+  file(READ ${LibTorch_ROOT_DIR}/include/torch/headeronly/version.h _v)
+  string(REGEX MATCH "TORCH_VERSION_MAJOR ([0-9]+)" _ "${_v}")
+  set(_major ${CMAKE_MATCH_1})
+  string(REGEX MATCH "TORCH_VERSION_MINOR ([0-9]+)" _ "${_v}")
+  set(_minor ${CMAKE_MATCH_1})
+  string(REGEX MATCH "TORCH_VERSION_PATCH ([0-9]+)" _ "${_v}")
+  set(LibTorch_VERSION ${_major}.${_minor}.${CMAKE_MATCH_1})
+endif()
+
+include(FindPackageHandleStandardArgs)
+find_package_handle_standard_args(LibTorch REQUIRED_VARS LibTorch_ROOT_DIR VERSION_VAR LibTorch_VERSION
+  REASON_FAILURE_MESSAGE "set AERIE_LIBTORCH_ROOT, or run scripts/setup.sh, which puts LibTorch into .deps/libtorch")
+if(LibTorch_FOUND AND NOT LibTorch_VERSION VERSION_EQUAL LibTorch_FIND_VERSION)
+  message(FATAL_ERROR "LibTorch ${LibTorch_VERSION} in ${LibTorch_ROOT_DIR}, but aerie is built and tested with ${LibTorch_FIND_VERSION}")
+endif()
+
+if(LibTorch_FOUND AND NOT TARGET aerie::torch)
+  add_library(aerie_torch INTERFACE)
+  add_library(aerie::torch ALIAS aerie_torch)
+  # Only these four: the folder also bundles headers of other projects (fmt 12 among them) that would shadow the system's.
+  set(_headers ${PROJECT_BINARY_DIR}/libtorch-headers)
+  file(MAKE_DIRECTORY ${_headers})
+  foreach(_d ATen c10 caffe2 torch)
+    file(CREATE_LINK ${LibTorch_ROOT_DIR}/include/${_d} ${_headers}/${_d} SYMBOLIC)
+  endforeach()
+  target_include_directories(aerie_torch SYSTEM INTERFACE ${_headers})
+  set(_lib ${LibTorch_ROOT_DIR}/lib)
+  target_link_options(aerie_torch INTERFACE "-Wl,-rpath,${_lib}" "-Wl,-rpath-link,${_lib}")
+  if(EXISTS ${_lib}/../../nvidia/cu13/lib)  # python3's own torch keeps the CUDA runtime beside itself
+    target_link_options(aerie_torch INTERFACE "-Wl,-rpath,${_lib}/../../nvidia/cu13/lib" "-Wl,-rpath-link,${_lib}/../../nvidia/cu13/lib")
+  endif()
+  target_link_libraries(aerie_torch INTERFACE ${_lib}/libtorch_cpu.so ${_lib}/libc10.so)
+  if(AERIE_CUDA)
+    target_link_libraries(aerie_torch INTERFACE
+      "-Wl,--no-as-needed" ${_lib}/libtorch_cuda.so ${_lib}/libc10_cuda.so "-Wl,--as-needed" "-Wl,--allow-shlib-undefined")
+  endif()
+endif()

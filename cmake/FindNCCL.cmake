@@ -1,0 +1,11 @@
+# Makes aerie::nccl. The library must be the same file that libtorch_cuda.so loads; `--version` shows which one that is.
+find_path(NCCL_INCLUDE_DIR nccl.h HINTS ${NCCL_ROOT} ${CUDAToolkit_INCLUDE_DIRS} PATH_SUFFIXES include)
+find_library(NCCL_LIBRARY NAMES nccl libnccl.so.2 HINTS ${NCCL_ROOT} ${CUDAToolkit_LIBRARY_DIR} PATH_SUFFIXES lib lib64)
+include(FindPackageHandleStandardArgs)
+find_package_handle_standard_args(NCCL REQUIRED_VARS NCCL_INCLUDE_DIR NCCL_LIBRARY)
+if(NCCL_FOUND AND NOT TARGET aerie::nccl)
+  add_library(aerie_nccl INTERFACE)
+  add_library(aerie::nccl ALIAS aerie_nccl)
+  target_include_directories(aerie_nccl SYSTEM INTERFACE ${NCCL_INCLUDE_DIR})
+  target_link_libraries(aerie_nccl INTERFACE ${NCCL_LIBRARY})
+endif()

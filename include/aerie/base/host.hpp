@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+// Who and where this process is: host, boot, start time, Slurm job. Goes into ledger lines, locks and error messages.
+#pragma once
+#include <cstdint>
+#include <string>
+
+namespace aerie::base {
+
+struct ProcessIdentity {
+  std::string host;
+  std::string boot_id;          // /proc/sys/kernel/random/boot_id
+  std::int64_t pid = 0;
+  std::int64_t start_ticks = 0; // field 22 of /proc/self/stat: tells a recycled pid apart
+  std::string job;              // SLURM_JOB_ID, with array task; empty outside Slurm
+  int restart_count = 0;        // SLURM_RESTART_COUNT
+};
+ProcessIdentity this_process();
+std::string host_name();
+
+/// "2026-01-31T12:00:00.123Z"
+std::string utc_now();
+double unix_now();
+
+}  // namespace aerie::base

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+// Checks a store without GPU and MPI: manifest, attributes, offsets, index, records; with `full` every done sample's checksum.
+#pragma once
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include <aerie/base/exit_codes.hpp>
+#include <aerie/io/store.hpp>
+
+namespace aerie::io {
+
+struct VerifyOptions {
+  bool full = false;
+  int threads = 1;
+  int shard = 0, shards = 1;  // parts with index % shards == shard
+  std::int64_t vocab_size = 0;
+};
+struct Finding {
+  std::string file;
+  std::int64_t sample = -1;  // -1: the file as a whole
+  std::string text;
+  base::ExitCode code = base::ExitCode::data;  // data, missing_input or io
+};
+struct VerifyReport {
+  Counts counts;
+  std::vector<Finding> findings;  // empty: clean
+  std::vector<base::Json> parts;  // one object per part
+  std::int64_t bytes_hashed = 0;
+  /// done when clean, else the worst of the findings' codes (io, missing_input, data in this order).
+  base::ExitCode code() const;
+};
+/// Throws MissingInputError when there is no manifest; everything else becomes a finding.
+VerifyReport verify_store(const std::filesystem::path& dir, const VerifyOptions& options);
+
+}  // namespace aerie::io

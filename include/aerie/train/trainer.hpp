@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+// The training loop: a global step is the next packs of one list, ranks are interchangeable workers, gradients meet in int64 fixed point, the
+// optimizer is sharded over ranks. Same configuration and data -> same bits for every rank count and any number of stops and resumes.
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <aerie/base/json.hpp>
+#include <aerie/ckpt/checkpoint.hpp>
+#include <aerie/comm/comm.hpp>
+#include <aerie/comm/transport.hpp>
+#include <aerie/dataset/packs.hpp>
+#include <aerie/draft/unroll.hpp>
+#include <aerie/report/metrics.hpp>
+#include <aerie/stop/stop_token.hpp>
+#include <aerie/train/adamw.hpp>
+#include <aerie/train/schedule.hpp>
+#include <aerie/train/sharding.hpp>
+
+namespace aerie::train {
+
+/// Where a pack's hidden states come from: the store, or the target itself (online). `load` may be called from another thread.
+class PackSource {
+ public:
+  virtual ~PackSource() = default;
+  virtual draft::PackBatch load(const dataset::Pack& pack) = 0;
+};
+
+struct TrainerOptions {
+  draft::UnrollOptions unroll;
+  std::vector<double> step_weights;
+  std::int64_t packs_per_step = 8;
+  double lr = 1e-4, min_lr = 0, warmup = 0.015, beta1 = 0.9, beta2 = 0.95, eps = 1e-8, weight_decay = 0, clip = 0.5;
+  std::int64_t total_steps = 1;
+  std::int64_t save_every_steps = 500, keep = 3, keep_every = 0;
+  double save_every_seconds = 1800;
+  std::int64_t attempt = 0;
+  std::filesystem::path checkpoints;
+  base::Json identity;  // compared on resume
+};
+
+/// What a step reports, the same on every rank.
+struct StepReport {
+  std::int64_t step = 0;  // steps done, this one included
+  double lr = 0, loss = 0, grad_norm = 0, seconds = 0, waiting_s = 0;
+  std::int64_t tokens = 0;
+  std::vector<double> step_loss, match, cumulative;  // K
+};
+
+class Trainer {
+ public:
+  /// `loss_counts[sample * K + k]`: n_k contribution of each dataset sample. All references must outlive the trainer. Local.
+  Trainer(const comm::Comm& world, comm::Transport& transport, const draft::DrafterShape& shape, const draft::TargetHead& target,
+          const interchange::VocabMap& vocab, dataset::PackList& packs, std::span<const std::int64_t> loss_counts, PackSource& source,
+          TrainerOptions options, c10::Device device, c10::ScalarType dtype);
+  ~Trainer();
+
+  /// Starts from `initial` (fp32 flat, the same on all ranks). Collective.
+  void start(const at::Tensor& initial);
+  /// Goes on from a checkpoint. Throws RefusedError naming the identity's fields that differ, DataError for a damaged chunk. Collective.
+  void resume(const ckpt::Checkpoint& checkpoint);
+
+  enum class End { finished, stopped };
+  /// Runs to total_steps or a stop request; saves at the end either way (unless no step was made since the last save). `on_step` and
+  /// `on_save` run on rank 0. Collective.
+  End run(stop::StopToken& stop, const std::function<void(const StepReport&)>& on_step,
+          const std::function<void(std::int64_t step, const ckpt::Saved&)>& on_save);
+
+  std::int64_t step() const;
+  /// SHA-256 over the fp32 masters. Collective; on every rank.
+  std::string weights_sha256() const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace aerie::train

@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+// Looking at a part: nothing in here writes.
+#include "part.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <aerie/base/error.hpp>
+#include <aerie/base/fault.hpp>
+#include <aerie/base/hash.hpp>
+
+namespace aerie::io {
+namespace {
+
+using base::DataError;
+constexpr std::int64_t piece = std::int64_t{4} << 20;
+
+void hash_range(const base::File& file, std::int64_t offset, std::int64_t bytes, base::Xxh3& hash,
+                std::vector<std::byte>& buffer) {
+  while (bytes > 0) {
+    const auto n = std::min(bytes, piece);
+    if (static_cast<std::int64_t>(buffer.size()) < n) buffer.resize(static_cast<std::size_t>(n));
+    const auto view = std::span(buffer).first(static_cast<std::size_t>(n));
+    base::pread_full(file, view, offset);
+    hash.update(view);
+    offset += n;
+    bytes -= n;
+  }
+}
+
+std::string show(const AttributeValue& value) {
+  if (const auto* i = std::get_if<std::int64_t>(&value)) return std::to_string(*i);
+  if (const auto* d = std::get_if<double>(&value)) return fmt::format("{}", *d);
+  if (const auto* s = std::get_if<std::string>(&value)) return "'" + *s + "'";
+  return fmt::format("[{}]", fmt::join(std::get<std::vector<std::int64_t>>(value), ", "));
+}
+
+}  // namespace
+
+std::array<Extent, 4> sample_extents(const PartLayout& layout, std::int64_t j, std::int64_t hidden) {
+  const auto row = layout.row_offset[static_cast<std::size_t>(j)], rows = layout.rows(j);
+  return {{{layout.aux + row * 6 * hidden, rows * 6 * hidden},
+           {layout.last + row * 2 * hidden, rows * 2 * hidden},
+           {layout.input_ids + row * 4, rows * 4},
+           {layout.loss_mask + row, rows}}};
+}
+
+PartLayout check_part(const std::filesystem::path& store, const Manifest& m, std::int64_t index,
+                      const std::function<void(const std::string&)>& problem) {
+  const auto& part = m.parts.at(static_cast<std::size_t>(index));
+  auto path = store / part.file;
+  if (part.meta_xxh3.empty()) path += ".tmp";  // being created
+  const auto file = ContiguousFile::open(path);
+  if (const auto size = base::file_size(file.file()); size != part.bytes)
+    problem(fmt::format("is {} bytes long, the manifest says {}", size, part.bytes));
+  for (const auto& [name, expected] : part_attributes(m, index)) {
+    const auto it = file.attributes().find(name);
+    if (it == file.attributes().end())
+      problem(fmt::format("attribute {} is missing", name));
+    else if (it->second != expected)
+      problem(fmt::format("attribute {} is {}, the manifest says {}", name, show(it->second), show(expected)));
+  }
+
+  PartLayout layout;
+  const auto h = m.identity.hidden_size;
+  const auto locate = [&](const char* name, ElementType type, std::int64_t element_bytes,
+                          const std::vector<std::int64_t>& shape) {
+    const auto& d = file.dataset(name);
+    if (d.type != type || d.element_bytes != element_bytes)
+      throw DataError(fmt::format("{}: {}: wrong element type", path.string(), name));
+    if (d.shape != shape)
+      throw DataError(fmt::format("{}: {}: shape is [{}], the manifest says [{}]", path.string(), name, fmt::join(d.shape, ", "),
+                                  fmt::join(shape, ", ")));
+    if (d.offset % 4096 != 0) problem(fmt::format("{}: starts at {}, which is not a multiple of 4096", name, d.offset));
+    return d.offset;
+  };
+  layout.aux = locate("aux", ElementType::u16, 2, {part.tokens, 3 * h});
+  layout.last = locate("last", ElementType::u16, 2, {part.tokens, h});
+  layout.input_ids = locate("input_ids", ElementType::i32, 4, {part.tokens});
+  layout.loss_mask = locate("loss_mask", ElementType::u8, 1, {part.tokens});
+  layout.state = locate("state", ElementType::record, 16, {part.n});
+  locate("row_offset", ElementType::i64, 8, {part.n + 1});
+  locate("sample_id", ElementType::i64, 8, {part.n});
+  if (file.datasets().size() != 7) problem("holds datasets that do not belong there");
+
+  layout.row_offset = file.read_all<std::int64_t>("row_offset");
+  const auto& rows = layout.row_offset;
+  if (rows.front() != 0 || rows.back() != part.tokens || !std::is_sorted(rows.begin(), rows.end()))
+    throw DataError(path.string() + ": row_offset does not rise from 0 to the part's token count", "the index is damaged");
+  const auto ids = file.read_all<std::int64_t>("sample_id");
+  for (std::int64_t j = 0; j < part.n; ++j)
+    if (const auto id = ids[static_cast<std::size_t>(j)]; id != part.first + j) {
+      problem(fmt::format("sample_id[{}] is {} in place of {}", j, id, part.first + j));
+      break;
+    }
+  return layout;
+}
+
+std::string metadata_hash(const base::File& file, const PartLayout& l, std::int64_t tokens, std::int64_t n, std::int64_t h) {
+  std::array<Extent, 5> holes{
+      {{l.aux, tokens * 6 * h}, {l.last, tokens * 2 * h}, {l.input_ids, tokens * 4}, {l.loss_mask, tokens}, {l.state, n * 16}}};
+  std::sort(holes.begin(), holes.end(), [](const Extent& a, const Extent& b) { return a.offset < b.offset; });
+  base::Xxh3 hash;
+  std::vector<std::byte> buffer;
+  std::int64_t at = 0;
+  for (const auto& hole : holes) {
+    if (hole.bytes == 0) continue;
+    if (hole.offset < at) throw DataError(file.path().string() + ": datasets overlap", "the file is damaged");
+    hash_range(file, at, hole.offset - at, hash, buffer);
+    at = hole.offset + hole.bytes;
+  }
+  hash_range(file, at, base::file_size(file) - at, hash, buffer);
+  return hash.digest128();
+}
+
+std::vector<Record> read_records(const base::File& file, const PartLayout& layout, std::int64_t n) {
+  std::vector<Record> records(static_cast<std::size_t>(n));
+  base::pread_full(file, std::as_writable_bytes(std::span(records)), layout.state);
+  return records;
+}
+
+std::uint64_t stored_hash(const base::File& file, const PartLayout& layout, std::int64_t j, std::int64_t hidden) {
+  base::Xxh3 hash;
+  std::vector<std::byte> buffer;
+  for (const auto& e : sample_extents(layout, j, hidden)) hash_range(file, e.offset, e.bytes, hash, buffer);
+  return hash.digest64();
+}
+
+void sync_before_trust(const base::File& file) {
+  if (const int e = base::fault_point("store.sync_before_trust")) base::throw_errno(e, "fdatasync " + file.path().string());
+  if (::fdatasync(file.fd()) != 0 && errno != EROFS && errno != EINVAL)
+    base::throw_errno(errno, "fdatasync " + file.path().string());
+}
+
+}  // namespace aerie::io

@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0
+// Looks at everything a store promises and lists what does not hold. One bad part does not keep the others from being checked.
+#include <aerie/io/verify.hpp>
+
+#include <algorithm>
+#include <atomic>
+#include <exception>
+#include <thread>
+
+#include <fmt/format.h>
+
+#include <aerie/base/error.hpp>
+
+#include "complete.hpp"
+#include "part.hpp"
+
+namespace aerie::io {
+namespace {
+
+namespace fs = std::filesystem;
+using base::ExitCode;
+
+struct PartResult {
+  Counts counts;
+  std::vector<Finding> findings;
+  base::Json json;
+  std::int64_t bytes_hashed = 0;
+};
+
+ExitCode finding_code(const base::Error& e) {
+  return e.code() == ExitCode::missing_input || e.code() == ExitCode::io ? e.code() : ExitCode::data;
+}
+
+void check_sample(const base::File& file, const PartLayout& layout, const Manifest& m, std::int64_t j, std::uint64_t expected,
+                  std::int64_t vocab, const std::function<void(const std::string&)>& problem) {
+  const auto found = stored_hash(file, layout, j, m.identity.hidden_size);
+  if (found != expected) problem(fmt::format("checksum is {:016x}, its record says {:016x}", found, expected));
+  const auto e = sample_extents(layout, j, m.identity.hidden_size);
+  std::vector<std::int32_t> ids(static_cast<std::size_t>(layout.rows(j)));
+  std::vector<std::uint8_t> mask(ids.size());
+  base::pread_full(file, std::as_writable_bytes(std::span(ids)), e[2].offset);
+  base::pread_full(file, std::as_writable_bytes(std::span(mask)), e[3].offset);
+  const auto bad_id = std::find_if(ids.begin(), ids.end(), [&](std::int32_t id) { return id < 0 || (vocab > 0 && id >= vocab); });
+  if (bad_id != ids.end())
+    problem(fmt::format("token {} is {}, outside the vocabulary of {}", bad_id - ids.begin(), *bad_id, vocab));
+  const auto bad_mask = std::find_if(mask.begin(), mask.end(), [](std::uint8_t v) { return v > 1; });
+  if (bad_mask != mask.end())
+    problem(fmt::format("loss mask of token {} is {}, neither 0 nor 1", bad_mask - mask.begin(), *bad_mask));
+}
+
+void check_contents(const fs::path& dir, const Manifest& m, std::int64_t index, const VerifyOptions& o, PartResult& r,
+                    const std::function<void(std::int64_t, const std::string&)>& problem) {
+  const auto& part = m.parts[static_cast<std::size_t>(index)];
+  const auto layout = check_part(dir, m, index, [&](const std::string& text) { problem(-1, text); });
+  const auto file = base::open_read(dir / part.file);
+  if (const auto hash = metadata_hash(file, layout, part.tokens, part.n, m.identity.hidden_size); hash != part.meta_xxh3)
+    problem(-1, fmt::format("its bytes outside the data hash to {}, the manifest says {}", hash, part.meta_xxh3));
+  const auto records = read_records(file, layout, part.n);
+  const auto vocab = o.vocab_size > 0 ? o.vocab_size : m.identity.vocab_size;
+  for (std::int64_t j = 0; j < part.n; ++j) {
+    const auto sample = part.first + j;
+    const auto d = decode(sample, records[static_cast<std::size_t>(j)]);
+    const bool rejected = d.state.kind == StateKind::failed && is_planning_reason(d.state.reason);
+    if (d.torn) {
+      ++r.counts.torn;
+      problem(sample, "its state record is torn: it reads as pending");
+    } else if (rejected != (layout.rows(j) == 0)) {
+      problem(sample, rejected ? "is rejected but has rows" : "has no rows but is not rejected");
+    }
+    if (d.state.kind == StateKind::pending) ++r.counts.pending;
+    if (d.state.kind == StateKind::failed) ++r.counts.failed, ++r.counts.by_reason[static_cast<std::size_t>(d.state.reason)];
+    if (d.state.kind != StateKind::done) continue;
+    ++r.counts.done;
+    r.counts.done_tokens += layout.rows(j);
+    if (!o.full) continue;
+    check_sample(file, layout, m, j, d.state.xxh3, vocab, [&](const std::string& text) { problem(sample, text); });
+    r.bytes_hashed += layout.rows(j) * bytes_per_token(m.identity);
+  }
+}
+
+PartResult verify_part(const fs::path& dir, const Manifest& m, std::int64_t index, const VerifyOptions& o) {
+  const auto& part = m.parts[static_cast<std::size_t>(index)];
+  PartResult r;
+  r.counts.total = part.n;
+  r.counts.total_tokens = part.tokens;
+  try {
+    check_contents(dir, m, index, o, r, [&](std::int64_t sample, const std::string& text) {
+      r.findings.push_back({part.file, sample, text, ExitCode::data});
+    });
+  } catch (const base::Error& e) {
+    r.findings.push_back({part.file, -1, e.what(), finding_code(e)});
+  }
+  r.json = {{"file", part.file},
+            {"first", part.first},
+            {"n", part.n},
+            {"tokens", part.tokens},
+            {"counts", counts_json(r.counts)},
+            {"findings", r.findings.size()},
+            {"bytes_hashed", r.bytes_hashed}};
+  return r;
+}
+
+void add(Counts& a, const Counts& b) {
+  a.total += b.total, a.pending += b.pending, a.done += b.done, a.failed += b.failed, a.torn += b.torn;
+  a.done_tokens += b.done_tokens, a.total_tokens += b.total_tokens;
+  for (std::size_t i = 0; i < a.by_reason.size(); ++i) a.by_reason[i] += b.by_reason[i];
+}
+
+/// Temporary files that a killed process left, and parts that the manifest does not know.
+void check_directory(const fs::path& dir, const Manifest& m, std::vector<Finding>& findings) {
+  for (const auto& folder : {dir, dir / "parts"}) {
+    std::error_code error;
+    for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
+      const auto name = it->path().lexically_relative(dir).string();
+      if (name.find(".tmp") != std::string::npos)
+        findings.push_back({name, -1, "is a temporary file that was left behind", ExitCode::data});
+      else if (folder != dir && it->path().extension() == ".h5" &&
+               std::none_of(m.parts.begin(), m.parts.end(), [&](const PartInfo& p) { return p.file == name; }))
+        findings.push_back({name, -1, "is not in the manifest", ExitCode::data});
+    }
+    if (error && fs::exists(folder))
+      findings.push_back({folder.string(), -1, "cannot be listed: " + error.message(), ExitCode::io});
+  }
+}
+
+}  // namespace
+
+ExitCode VerifyReport::code() const {
+  for (const auto c : {ExitCode::io, ExitCode::missing_input})
+    if (std::any_of(findings.begin(), findings.end(), [&](const Finding& f) { return f.code == c; })) return c;
+  return findings.empty() ? ExitCode::done : ExitCode::data;
+}
+
+VerifyReport verify_store(const fs::path& dir, const VerifyOptions& options) {
+  base::expect(options.shards > 0 && options.shard >= 0 && options.shard < options.shards, "the shard is one of the shards");
+  VerifyReport report;
+  Manifest m;
+  try {
+    m = load_manifest(dir);
+  } catch (const base::MissingInputError&) {
+    throw;
+  } catch (const base::Error& e) {
+    report.findings.push_back({"manifest.json", -1, e.what(), finding_code(e)});
+    return report;
+  }
+  if (options.shard == 0) check_directory(dir, m, report.findings);
+
+  std::vector<std::int64_t> mine;
+  for (std::int64_t i = options.shard; i < static_cast<std::int64_t>(m.parts.size()); i += options.shards) mine.push_back(i);
+  std::vector<PartResult> results(mine.size());
+  std::atomic<std::size_t> next{0};
+  std::vector<std::exception_ptr> errors(static_cast<std::size_t>(std::max(1, options.threads)));
+  const auto work = [&](std::size_t thread) {
+    try {
+      for (std::size_t k; (k = next++) < mine.size();) results[k] = verify_part(dir, m, mine[k], options);
+    } catch (...) {
+      errors[thread] = std::current_exception();
+    }
+  };
+  std::vector<std::thread> threads;
+  for (std::size_t t = 1; t < errors.size(); ++t) threads.emplace_back(work, t);
+  work(0);
+  for (auto& t : threads) t.join();
+  for (const auto& e : errors)
+    if (e) std::rethrow_exception(e);
+
+  for (auto& r : results) {
+    add(report.counts, r.counts);
+    report.findings.insert(report.findings.end(), r.findings.begin(), r.findings.end());
+    report.parts.push_back(std::move(r.json));
+    report.bytes_hashed += r.bytes_hashed;
+  }
+  if (fs::exists(complete_path(dir)))
+    if (const auto problem = complete_marker_problem(dir, m.hash, options.shards == 1 ? &report.counts : nullptr))
+      report.findings.push_back({"COMPLETE", -1, *problem, ExitCode::data});
+  return report;
+}
+
+}  // namespace aerie::io

@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0
+// `aerie run`: every phase that is not done, on this machine or inside an allocation, one after another.
+#include <aerie/base/error.hpp>
+#include <aerie/base/log.hpp>
+
+#include <algorithm>
+#include <cstdlib>
+#include <sstream>
+#include <thread>
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include "child.hpp"
+#include "command_line.hpp"
+#include "commands.hpp"
+#include "phases.hpp"
+#include "prepare.hpp"
+#include "run_lock.hpp"
+#include "summary.hpp"
+
+namespace aerie::apps {
+namespace {
+namespace fs = std::filesystem;
+using report::Phase;
+
+std::map<std::string, std::string> environment(int ranks) {
+  std::map<std::string, std::string> env;
+  const auto unless_set = [&](const char* name, const char* value) {
+    if (!std::getenv(name)) env[name] = value;
+  };
+  unless_set("OMP_NUM_THREADS", "1");
+  if (::geteuid() == 0) {  // mpirun refuses to work as root unless both are set
+    unless_set("OMPI_ALLOW_RUN_AS_ROOT", "1");
+    unless_set("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
+  }
+  if (ranks > static_cast<int>(std::thread::hardware_concurrency())) unless_set("OMPI_MCA_mpi_yield_when_idle", "1");
+  return env;
+}
+
+/// The launcher's words for `ranks` ranks. `run.launcher` may hold flags of its own: "srun --mpi=pmix".
+std::vector<std::string> launcher(const config::Config& c, int ranks) {
+  std::vector<std::string> words;
+  std::istringstream in(c.run.launcher);
+  for (std::string w; in >> w;) words.push_back(w);
+  if (const auto name = fs::path(words.at(0)).filename(); name == "mpirun" || name == "mpiexec") {
+    words.insert(words.end(), {"-q", "--bind-to", "none"});
+    if (ranks > static_cast<int>(std::thread::hardware_concurrency())) words.emplace_back("--oversubscribe");
+  }
+  words.insert(words.end(), {"-n", fmt::format("{}", ranks)});
+  return words;
+}
+
+class Pipeline {
+ public:
+  Pipeline(const config::Config& c, int ranks) : c_(c), ranks_(ranks), flags_(config::differing_flags(config::load(c.run_dir), c)) {}
+
+  ChildResult perform(Phase phase) {
+    switch (phase) {
+      case Phase::prepare: {
+        const auto lock = lock_run(c_, base::FileLock::Mode::exclusive, "aerie run (prepare)");
+        return prepare_datasets(c_);
+      }
+      case Phase::verify: {
+        const auto lock = lock_run(c_, base::FileLock::Mode::exclusive, "aerie run (verify)");
+        return finalize_store(c_), ChildResult{};
+      }
+      case Phase::vocab: {
+        const auto lock = lock_run(c_, base::FileLock::Mode::exclusive, "aerie run (vocab)");
+        return choose_vocabulary(c_), ChildResult{};
+      }
+      default: return program(phase);
+    }
+  }
+
+ private:
+  ChildResult program(Phase phase) {
+    const auto path = program_directory() / fmt::format("aerie-{}", report::phase_name(phase));
+    if (!fs::exists(path)) throw base::MissingInputError(path.string() + ": no such program", "build or install it; it needs LibTorch");
+    const int ranks = phase == Phase::export_ ? 1 : ranks_;
+    auto argv = ranks > 1 ? launcher(c_, ranks) : std::vector<std::string>{};
+    argv.insert(argv.end(), {path.string(), "--run", c_.run_dir.string()});
+    argv.insert(argv.end(), flags_.begin(), flags_.end());
+    return run_child(argv, {environment(ranks), true});
+  }
+  const config::Config& c_;
+  int ranks_;
+  std::vector<std::string> flags_;
+};
+
+Phase phase_of(const std::string& name) {
+  std::vector<std::string> names;
+  for (const auto p : pipeline) {
+    if (report::phase_name(p) == name) return p;
+    names.emplace_back(report::phase_name(p));
+  }
+  throw base::ConfigError(fmt::format("unknown phase '{}'", name), fmt::format("did you mean '{}'?", config::nearest_of(name, names)));
+}
+
+/// Ends the command for a phase that did not end well.
+int stop_at(const config::Config& c, Phase phase, const ChildResult& result) {
+  const auto again = fmt::format("aerie run {}", shell_word(c.run_dir.string()));
+  const auto code = result.asked && (result.code == 130 || result.code == 143) ? static_cast<int>(base::ExitCode::stopped) : result.code;
+  if (code == static_cast<int>(base::ExitCode::stopped)) {
+    base::log_info(fmt::format("stopped in phase {}; `{}` goes on", report::phase_name(phase), again));
+    return code;
+  }
+  const auto row = base::explain_exit(code);
+  throw base::Error(static_cast<base::ExitCode>(code), fmt::format("phase {} ended with exit code {}", report::phase_name(phase), code),
+                    fmt::format("{}; then `{}` goes on here", row ? std::string(row->next) : "look for the cause above", again));
+}
+}  // namespace
+
+int command_run(int argc, char** argv) {
+  CLI::App app("Does every phase of a run that is not done yet.", "aerie run");
+  config::Config c;
+  int ranks = 1;
+  std::string from = "prepare", to = "export";
+  bool again = false, reset = false;
+  app.add_option("--ranks", ranks, "MPI ranks of extract, train and eval");
+  app.add_option("--from", from, "first phase to look at");
+  app.add_option("--to", to, "last phase to do");
+  app.add_flag("--again", again, "do the phases even when they are complete");
+  app.add_flag("--reset-attempts", reset, "after a repair: forget attempts that made no progress");
+  config::add_options(app, c);
+  if (!parse_command_line(app, argc, argv)) return 0;
+  if (c.run_dir.empty()) throw base::ConfigError("RUN is not given", "name the run directory");
+  if (ranks < 1) throw base::ConfigError(fmt::format("--ranks is {}, but must be at least 1", ranks));
+  config::validate(c);
+  if (c.target.path.empty()) throw base::ConfigError("target.path is not set", "name the target model's directory");
+  const auto first = std::find(pipeline.begin(), pipeline.end(), phase_of(from)), last = std::find(pipeline.begin(), pipeline.end(), phase_of(to));
+  if (first > last) throw base::ConfigError(fmt::format("--from {} comes after --to {}", from, to), "phases run prepare ... export");
+  if (fs::exists(c.run_dir / "stop"))
+    throw base::StopRequested((c.run_dir / "stop").string() + " holds the run", "remove it to go on");
+  report::Ledger ledger(c.run_dir);
+  if (reset) ledger.decision("reset-attempts", base::Json::object());
+
+  Pipeline work(c, ranks);
+  for (auto phase = first; phase <= last; ++phase) {
+    const auto name = report::phase_name(*phase);
+    auto why = why_not_done(c, report::replay(ledger.read()), *phase);
+    if (!why && again) why = "asked for again";
+    if (!why) {
+      base::log_info(fmt::format("{}: complete", name));
+      continue;
+    }
+    base::log_info(fmt::format("{}: {}", name, *why));
+    auto result = work.perform(*phase);
+    if (result.code == 0 && result.asked && phase != last) result.code = static_cast<int>(base::ExitCode::stopped);  // it was just done
+    if (result.code != 0) return stop_at(c, *phase, result);
+    if (const auto left = why_not_done(c, report::replay(ledger.read()), *phase))
+      throw base::Bug(fmt::format("phase {} ended with 0, but {}", name, *left));
+  }
+  print(summary(c));
+  return 0;
+}
+
+}  // namespace aerie::apps

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+// `aerie status`: the ledger's replay with what store and checkpoints say now. Exit 0 whatever the state, 66 when there is no run.
+#include <aerie/base/error.hpp>
+#include <aerie/base/log.hpp>
+#include <aerie/ckpt/checkpoint.hpp>
+#include <aerie/report/status.hpp>
+
+#include <chrono>
+#include <thread>
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "command_line.hpp"
+#include "commands.hpp"
+#include "store_view.hpp"
+
+namespace aerie::apps {
+namespace {
+using base::Json;
+
+Json store_json(const config::Config& config) {
+  const auto view = view_store(config);
+  if (!view) return nullptr;
+  Json failed = Json::array();
+  for (const auto& f : view->failed)
+    if (!f.excluded) failed.push_back({{"sample", f.sample}, {"id", f.id}, {"reason", io::reason_name(f.reason)}, {"text", f.text}});
+  const auto& c = view->counts;
+  return {{"total", c.total}, {"done", c.done}, {"failed", c.failed - view->excluded}, {"missing", c.pending}, {"excluded", view->excluded},
+          {"failed_samples", std::move(failed)}};
+}
+Json checkpoint_json(const config::Config& config) {
+  const auto newest = ckpt::latest(config.checkpoint_dir(), false);
+  if (!newest) return nullptr;
+  Json out = {{"step", newest->step}, {"path", newest->path.string()}};
+  struct stat st {};
+  if (::stat((newest->path / "MANIFEST.json").c_str(), &st) == 0) out["unix"] = st.st_mtime;
+  return out;
+}
+/// A damaged part must not hide the rest: it is warned about, once, and left out.
+template <class F>
+Json or_null(const char* what, F&& f) {
+  Json out;
+  if (const auto error = base::capture([&] { out = f(); })) base::log_warning(fmt::format("{}: {}", what, error->what()));
+  return out;
+}
+}  // namespace
+
+int command_status(int argc, char** argv) {
+  CLI::App app("What is done, what is not and why, and the next step to take.", "aerie status");
+  std::string run;
+  bool json = false, watch = false;
+  app.add_option("RUN,--run", run, "the run directory")->required();
+  app.add_flag("--json", json, "print JSON (docs/reference/status.md)");
+  app.add_flag("--watch", watch, "refresh every 2 seconds until interrupted");
+  if (!parse_command_line(app, argc, argv)) return 0;
+  const bool terminal = ::isatty(STDOUT_FILENO) == 1;
+  for (;;) {
+    config::Config config;
+    config.run_dir = run;
+    // The status of a run whose configuration is broken is still worth seeing.
+    if (std::filesystem::exists(config.run_dir / "aerie.toml"))
+      if (const auto error = base::capture([&] { config = config::load(run); })) base::log_warning(error->what());
+    const auto status = report::build_status(run, or_null("store", [&] { return store_json(config); }),
+                                             or_null("checkpoints", [&] { return checkpoint_json(config); }));
+    if (watch && terminal && !json) std::fputs("\x1b[H\x1b[2J", stdout);
+    print(json ? status.dump(watch ? -1 : 1) : report::format_status(status));
+    if (!watch) return 0;
+    std::this_thread::sleep_for(std::chrono::seconds(2));
+  }
+}
+
+}  // namespace aerie::apps

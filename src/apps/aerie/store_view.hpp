@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+// The store of a run as people ask about it: counts, and each sample that is not done for good with its id, reason and decision.
+#pragma once
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <aerie/config/config.hpp>
+#include <aerie/io/store.hpp>
+
+namespace aerie::apps {
+
+struct NotDone {
+  std::int64_t sample = 0;
+  std::string id, text;
+  io::FailReason reason = io::FailReason::none;
+  bool excluded = false;  // by rule: needs no decision
+  bool decided = false;   // named by an accept-missing decision
+};
+struct StoreView {
+  io::Store store;
+  io::Counts counts;
+  std::vector<NotDone> failed;  // excluded ones too
+  std::int64_t excluded = 0;
+  std::vector<NotDone> undecided() const;
+};
+/// Nothing when there is no store yet. Ids come from the dataset, texts and decisions from the ledger.
+std::optional<StoreView> view_store(const config::Config& config);
+
+/// "a, b, c and 12 more": at most `most` names.
+std::string name_some(const std::vector<NotDone>& samples, std::size_t most = 10);
+/// The accept-missing command for these samples.
+std::string accept_command(const config::Config& config, const std::vector<NotDone>& samples);
+
+}  // namespace aerie::apps

@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "extract_phase.hpp"
+
+#include <algorithm>
+#include <set>
+
+#include <fmt/format.h>
+
+#include <aerie/base/hash.hpp>
+#include <aerie/base/host.hpp>
+#include <aerie/base/log.hpp>
+#include <aerie/base/version.hpp>
+#include <aerie/comm/agree.hpp>
+#include <aerie/device/device.hpp>
+#include <aerie/extract/extract.hpp>
+
+#include "model_inputs.hpp"
+#include "phase_inputs.hpp"
+
+namespace aerie::apps {
+namespace {
+
+/// The same value as ModelDirectory::weights_hash, with the tensors dealt out to ranks: hundreds of gigabytes are read once, together.
+std::string weights_hash(const comm::Comm& world, const interchange::ModelDirectory& dir) {
+  const auto names = dir.tensor_names();
+  base::Json mine = base::Json::object();
+  comm::agree_after(world, "hash the target's weights", [&] {  // collective over world
+    for (std::size_t i = static_cast<std::size_t>(world.rank()); i < names.size(); i += static_cast<std::size_t>(world.size()))
+      mine[names[i]] = dir.bytes_hash(names[i]);
+  });
+  std::map<std::string, std::string> hashes;
+  for (const auto& text : world.all_gather(mine.dump())) {
+    const auto theirs = base::Json::parse(text);
+    for (const auto& [name, hash] : theirs.items()) hashes[name] = hash.get<std::string>();
+  }
+  return dir.weights_hash(hashes);
+}
+
+/// Excluded by rule: listed and counted, no decision needed.
+bool excluded_by_rule(io::FailReason reason, const config::Config& c) {
+  return reason == io::FailReason::empty || reason == io::FailReason::no_loss || (reason == io::FailReason::too_long && c.dataset.overlength == "skip");
+}
+
+base::Json counts_json(const io::Counts& n) {
+  base::Json reasons = base::Json::object();
+  for (std::size_t r = 1; r < n.by_reason.size(); ++r)
+    if (n.by_reason[r] > 0) reasons[std::string(io::reason_name(static_cast<io::FailReason>(r)))] = n.by_reason[r];
+  return {{"total", n.total}, {"done", n.done}, {"failed", n.failed}, {"pending", n.pending}, {"by_reason", reasons}};
+}
+
+/// Samples whose failure nobody has decided about.
+std::vector<std::int64_t> undecided(const io::Store& store, const report::RunState& state, const config::Config& c) {
+  std::set<std::int64_t> decided;
+  for (const auto& f : state.failed)
+    if (f.decided) decided.insert(f.sample);
+  std::vector<std::int64_t> out;
+  for (std::int64_t i = 0; i < store.size(); ++i) {
+    const auto& s = store.state(i);
+    if (s.kind == io::StateKind::failed && !excluded_by_rule(s.reason, c) && !decided.contains(i)) out.push_back(i);
+  }
+  return out;
+}
+
+/// Creates the store on rank 0 unless it is there; writes a ledger line for each sample born failed. Collective over world.
+void create_store(const ProgramContext& context, const dataset::Dataset& data, const io::StoreIdentity& identity) {
+  const auto& c = context.config;
+  comm::agree_after(context.world, "create the store", [&] {
+    if (!context.world.is_root()) return;
+    const bool fresh = !io::Store::exists(c.store_dir());
+    const auto plan = extract::plan_samples(data, identity.vocab_size, c.dataset.max_length, [&] { context.stop.throw_if_stopped(); });
+    io::Store::create(c.store_dir(), identity, plan, c.extract.part_bytes);
+    if (!fresh) return;
+    for (std::int64_t i = 0; i < data.size(); ++i)
+      if (const auto reason = plan[static_cast<std::size_t>(i)].reject; reason != io::FailReason::none) {
+        const auto note = data.note(i);
+        context.ledger.sample_failed(i, data.id(i), std::string(io::reason_name(reason)),
+                                     note.empty() ? fmt::format("{}:{}", data.path().string(), data.source_line(i)) : note);
+      }
+  });
+}
+
+void retry_failed(const ProgramContext& context, io::Store& store) {
+  comm::agree_after(context.world, "set failed samples pending", [&] {
+    if (!context.world.is_root()) return;
+    std::vector<std::int64_t> again;
+    for (std::int64_t i = 0; i < store.size(); ++i)
+      if (store.state(i).kind == io::StateKind::failed && (store.state(i).reason == io::FailReason::nonfinite || store.state(i).reason == io::FailReason::target))
+        again.push_back(i);
+    io::set_pending(store, again, "aerie-extract --retry-failed");
+    base::log_info(fmt::format("{} failed samples are to be tried again", again.size()));
+  });
+  store.refresh();
+}
+
+int finish(const ProgramContext& context, const dataset::Dataset& data, const io::Store& store, const extract::ExtractResult& result) {
+  const auto counts = store.counts();
+  auto evidence = counts_json(counts);
+  evidence["tokens"] = result.tokens;
+  evidence["seconds"] = result.seconds;
+  evidence["samples"] = result.samples;
+  evidence["store_uuid"] = store.uuid();
+  evidence["inputs"] = phase_inputs(context.config, report::Phase::extract);
+  auto& ledger = context.ledger;
+  for (const auto& f : result.failed)
+    ledger.sample_failed(f.sample, data.id(f.sample), std::string(io::reason_name(f.reason)), f.text);
+  context.end_details["done"] = counts.done + counts.failed;
+  context.end_details["progress"] = result.samples > 0;
+  context.status.update({{"phase", "extract"}, {"done", counts.done}, {"failed", counts.failed}, {"total", counts.total}}, true);
+  base::log_info(fmt::format("{} samples, {} tokens in {} ({} tok/s); store: {} done, {} failed, {} missing of {}", result.samples, result.tokens,
+                             base::format_duration(result.seconds),
+                             base::format_count(result.seconds > 0 ? static_cast<double>(result.tokens) / result.seconds : 0), counts.done, counts.failed,
+                             counts.pending, counts.total));
+  if (result.stopped) {
+    ledger.phase(report::Phase::extract, report::PhaseState::interrupted, evidence);
+    throw base::StopRequested(fmt::format("stopped by {} with {} of {} samples left", context.stop.reason().empty() ? "another rank" : context.stop.reason(), counts.pending, counts.total),
+                              "run the same command again: it goes on where it was");
+  }
+  if (counts.pending > 0) {
+    ledger.phase(report::Phase::extract, report::PhaseState::interrupted, evidence);
+    throw base::Error(base::ExitCode::stopped, fmt::format("{} samples are in parts that another job works on", counts.pending),
+                      "run the same command again when that job has ended");
+  }
+  const auto open = undecided(store, report::replay(ledger.read()), context.config);
+  if (!open.empty()) {
+    ledger.phase(report::Phase::extract, report::PhaseState::failed, evidence);
+    std::string names;
+    for (std::size_t i = 0; i < open.size() && i < 20; ++i)
+      names += fmt::format("\n  sample {} ({}): {}", open[i], data.id(open[i]), io::reason_name(store.state(open[i]).reason));
+    if (open.size() > 20) names += fmt::format("\n  and {} more (aerie status {})", open.size() - 20, context.config.run_dir.string());
+    throw base::DataError(fmt::format("{} samples failed and nobody has decided about them:{}", open.size(), names),
+                          fmt::format("aerie accept-missing {} --all-failed --reason TEXT, then run again", context.config.run_dir.string()));
+  }
+  ledger.phase(report::Phase::extract, report::PhaseState::complete, evidence);
+  return 0;
+}
+
+}  // namespace
+
+int extract_phase(const ProgramContext& context, const ExtractFlags& flags) {
+  const auto& c = context.config;
+  const auto& world = context.world;
+  std::optional<interchange::ModelDirectory> dir;
+  std::optional<dataset::Dataset> data;
+  interchange::TargetConfig target_config;
+  io::StoreIdentity identity;
+  target::TargetOptions options;
+  options.device = device::choose_device(c.target.device, world);  // collective over world
+  comm::agree_after(world, "open target and dataset", [&] {        // collective over world
+    dir = interchange::ModelDirectory::open(c.target.path);
+    target_config = interchange::read_target_config(*dir);
+    data = dataset::Dataset::open(c.dataset_file());
+    check_tokenizer(*data, *dir, c);
+    options.dtype = device::choose_dtype(c.target.dtype, options.device);
+    options.gemm_rows = c.target.gemm_rows > 0 ? c.target.gemm_rows : options.device.is_cpu() ? 256 : 4096;
+    options.aux_layers = aux_layers(c, target_config);
+    options.streamed = c.target.stream == "layers";
+    identity = store_identity(c, *dir, target_config, *data);
+    identity.gemm_rows = options.gemm_rows;
+    identity.producer = fmt::format("{}, {} on {}", base::producer(), options.dtype == c10::ScalarType::Float ? "fp32" : "bf16", options.device.is_cpu() ? "cpu" : "cuda");
+  });
+  identity.target_weights_hash = weights_hash(world, *dir);  // collective over world
+  create_store(context, *data, identity);                    // collective over world
+  std::optional<io::Store> store;
+  comm::agree_after(world, "open the store", [&] { store = io::Store::open(c.store_dir()); });  // collective over world
+  if (flags.retry_failed) retry_failed(context, *store);
+
+  const auto before = store->counts();
+  extract::ExtractResult result;
+  if (world.max(before.pending) > 0) {
+    if (world.is_root()) {
+      context.ledger.phase(report::Phase::extract, report::PhaseState::running);
+      base::log_info(fmt::format("{} of {} samples to do ({} done, {} failed) on {} rank{}, {}", before.pending, before.total, before.done, before.failed,
+                                 world.size(), world.size() == 1 ? "" : "s", device::describe(options.device)));
+    }
+    std::optional<target::TargetModel> model;
+    comm::agree_after(world, "load the target", [&] { model = target::TargetModel::load(*dir, options); });  // collective over world
+    extract::ExtractOptions extract_options;
+    extract_options.batch_tokens = c.extract.batch_tokens > 0 ? c.extract.batch_tokens : options.device.is_cpu() ? 4096 : 32768;
+    extract_options.commit.commit_bytes = c.extract.commit_bytes;
+    extract_options.commit.commit_seconds = c.extract.commit_seconds;
+    const auto self = base::this_process();
+    extract_options.commit.holder = fmt::format("job {} host {} pid {}", self.job.empty() ? "-" : self.job, self.host, self.pid);
+    base::Progress progress("", "samples", before.total);
+    result = extract::extract(world, *store, *data, *model, extract_options, context.stop, [&](const io::Counts& n) {  // collective over world
+      progress.update(n.done + n.failed, n.done_tokens, n.total_tokens);
+      context.status.update({{"phase", "extract"}, {"done", n.done}, {"failed", n.failed}, {"total", n.total}, {"tokens", n.done_tokens},
+                             {"total_tokens", n.total_tokens}, {"rate_tokens_per_s", static_cast<double>(n.done_tokens - before.done_tokens) / std::max(1e-9, progress.elapsed_s())}});
+    });
+  }
+  // Rank 0 decides; the others follow through the agreement at the end.
+  int code = 0;
+  comm::agree_after(world, "finish", [&] {  // collective over world
+    if (world.is_root()) code = finish(context, *data, *store, result);
+  });
+  return code;
+}
+
+}  // namespace aerie::apps

@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <aerie/base/file.hpp>
+
+#include <aerie/base/error.hpp>
+#include <aerie/base/fault.hpp>
+#include <aerie/base/host.hpp>
+
+#include <algorithm>
+#include <cerrno>
+#include <utility>
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+namespace aerie::base {
+namespace {
+constexpr std::size_t max_call = std::size_t{1} << 30;
+}
+
+File::~File() {
+  if (fd_ >= 0) ::close(fd_);
+}
+File::File(File&& o) noexcept : fd_(std::exchange(o.fd_, -1)), path_(std::move(o.path_)) {}
+File& File::operator=(File&& o) noexcept {
+  if (this != &o) {
+    if (fd_ >= 0) ::close(fd_);
+    fd_ = std::exchange(o.fd_, -1);
+    path_ = std::move(o.path_);
+  }
+  return *this;
+}
+void File::close() {
+  if (fd_ < 0) return;
+  const int fd = std::exchange(fd_, -1);
+  if (::close(fd) != 0) throw_errno(errno, "close " + path_.string());
+}
+
+File open_file(const std::filesystem::path& path, int flags, unsigned mode) {
+  const int fd = ::open(path.c_str(), flags | O_CLOEXEC, mode);
+  if (fd < 0) throw_errno(errno, "open " + path.string());
+  return File(fd, path);
+}
+File open_read(const std::filesystem::path& path) {
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) {
+    if (errno == ENOENT || errno == ENOTDIR) throw MissingInputError(path.string() + ": no such file", "check the path");
+    throw_errno(errno, "open " + path.string());
+  }
+  return File(fd, path);
+}
+
+void pread_full(const File& file, std::span<std::byte> bytes, std::int64_t offset) {
+  std::size_t done = 0;
+  while (done < bytes.size()) {
+    const auto n = ::pread(file.fd(), bytes.data() + done, std::min(max_call, bytes.size() - done), offset + static_cast<std::int64_t>(done));
+    if (n < 0) {
+      if (errno == EINTR) continue;
+      throw_errno(errno, fmt::format("read {} at {}", file.path().string(), offset));
+    }
+    if (n == 0)
+      throw DataError(fmt::format("{}: {} bytes wanted at offset {}, but the file ends at {}", file.path().string(), bytes.size(),
+                                  offset, file_size(file)), "the file is cut short");
+    done += static_cast<std::size_t>(n);
+  }
+}
+void pwrite_full(const File& file, std::span<const std::byte> bytes, std::int64_t offset) {
+  std::size_t done = 0;
+  while (done < bytes.size()) {
+    if (const int e = fault_point("file.pwrite")) throw_errno(e, fmt::format("write {} at {}", file.path().string(), offset));
+    const auto n = ::pwrite(file.fd(), bytes.data() + done, std::min(max_call, bytes.size() - done), offset + static_cast<std::int64_t>(done));
+    if (n < 0) {
+      if (errno == EINTR) continue;
+      throw_errno(errno, fmt::format("write {} at {}", file.path().string(), offset));
+    }
+    done += static_cast<std::size_t>(n);
+  }
+}
+void write_full(const File& file, std::span<const std::byte> bytes) {
+  std::size_t done = 0;
+  while (done < bytes.size()) {
+    const auto n = ::write(file.fd(), bytes.data() + done, std::min(max_call, bytes.size() - done));
+    if (n < 0) {
+      if (errno == EINTR) continue;
+      throw_errno(errno, "write " + file.path().string());
+    }
+    done += static_cast<std::size_t>(n);
+  }
+}
+
+std::int64_t file_size(const File& file) {
+  struct stat st {};
+  if (::fstat(file.fd(), &st) != 0) throw_errno(errno, "stat " + file.path().string());
+  return st.st_size;
+}
+void fsync_file(const File& file) {
+  if (const int e = fault_point("file.fsync")) throw_errno(e, "fsync " + file.path().string());
+  if (::fsync(file.fd()) != 0) throw_errno(errno, "fsync " + file.path().string());
+}
+void fdatasync_file(const File& file) {
+  if (const int e = fault_point("file.fdatasync")) throw_errno(e, "fdatasync " + file.path().string());
+  if (::fdatasync(file.fd()) != 0) throw_errno(errno, "fdatasync " + file.path().string());
+}
+void fsync_directory(const std::filesystem::path& dir) {
+  const auto d = open_file(dir.empty() ? "." : dir, O_RDONLY | O_DIRECTORY);
+  fsync_file(d);
+}
+
+std::string read_text(const std::filesystem::path& path) {
+  const auto f = open_read(path);
+  std::string text;
+  char buffer[1 << 16];
+  for (;;) {
+    const auto n = ::read(f.fd(), buffer, sizeof buffer);
+    if (n < 0) {
+      if (errno == EINTR) continue;
+      throw_errno(errno, "read " + path.string());
+    }
+    if (n == 0) return text;
+    text.append(buffer, static_cast<std::size_t>(n));
+  }
+}
+
+void publish_text(const std::filesystem::path& path, std::string_view text, bool durable) {
+  // Host and pid: two nodes that publish the same file (in containers often with the same small pid) must not share the temporary.
+  const auto tmp = std::filesystem::path(path.string() + fmt::format(".tmp.{}.{}", host_name(), ::getpid()));
+  try {
+    auto f = open_file(tmp, O_WRONLY | O_CREAT | O_TRUNC);
+    write_full(f, std::as_bytes(std::span(text)));
+    if (durable) fsync_file(f);
+    f.close();
+    if (::rename(tmp.c_str(), path.c_str()) != 0) throw_errno(errno, "rename to " + path.string());
+  } catch (...) {
+    ::unlink(tmp.c_str());
+    throw;
+  }
+  if (durable) fsync_directory(path.parent_path());
+}
+
+void rename_durable(const std::filesystem::path& from, const std::filesystem::path& to) {
+  if (::rename(from.c_str(), to.c_str()) != 0) throw_errno(errno, fmt::format("rename {} to {}", from.string(), to.string()));
+  fsync_directory(to.parent_path());
+}
+
+void append_line(const std::filesystem::path& path, std::string_view line) {
+  const bool fresh = !std::filesystem::exists(path);
+  auto f = open_file(path, O_RDWR | O_CREAT | O_APPEND);
+  std::string text;
+  if (const auto size = file_size(f); size > 0) {
+    std::byte last{};
+    pread_full(f, {&last, 1}, size - 1);
+    if (last != std::byte{'\n'}) text += '\n';
+  }
+  text.append(line);
+  text += '\n';
+  write_full(f, std::as_bytes(std::span<const char>(text)));
+  fsync_file(f);
+  if (fresh) fsync_directory(path.parent_path());
+}
+
+std::optional<FileLock> FileLock::try_acquire(const std::filesystem::path& path, Mode mode, std::string_view holder) {
+  auto f = open_file(path, O_RDWR | O_CREAT);
+  struct flock lock {};
+  lock.l_type = static_cast<short>(mode == Mode::exclusive ? F_WRLCK : F_RDLCK);
+  lock.l_whence = SEEK_SET;
+  if (::fcntl(f.fd(), F_OFD_SETLK, &lock) != 0) {
+    if (errno == EAGAIN || errno == EACCES) return std::nullopt;
+    throw_errno(errno, "lock " + path.string());
+  }
+  if (mode == Mode::exclusive) {
+    if (::ftruncate(f.fd(), 0) != 0) throw_errno(errno, "truncate " + path.string());
+    pwrite_full(f, std::as_bytes(std::span(holder)), 0);
+  }
+  return FileLock(std::move(f));
+}
+std::string FileLock::holder(const std::filesystem::path& path) {
+  return std::filesystem::exists(path) ? read_text(path) : std::string{};
+}
+
+}  // namespace aerie::base

@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: Apache-2.0
+// Publication, in the order that docs/reference/checkpoint.md numbers. Every part that one rank can fail alone ends in an
+// agreement, so that one failure fails the save on all ranks; the temporary directory is then removed and no older checkpoint was
+// touched.
+#include <aerie/base/error.hpp>
+#include <aerie/base/file.hpp>
+#include <aerie/base/hash.hpp>
+#include <aerie/base/log.hpp>
+#include <aerie/base/version.hpp>
+#include <aerie/ckpt/checkpoint.hpp>
+#include <aerie/comm/agree.hpp>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <map>
+#include <tuple>
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "manifest.hpp"
+#include "names.hpp"
+
+namespace aerie::ckpt {
+namespace {
+using base::CheckpointError;
+using base::Json;
+namespace fs = std::filesystem;
+
+/// Runs `f` on the ranks that take part and agrees on the outcome. Whatever the world did wrong is exit 74 here; a Bug passes.
+/// Collective over `comm`.
+template <class F>
+void agreed_part(const comm::Comm& comm, const char* part, bool mine, F&& f) {
+  std::optional<base::Error> error;
+  try {
+    if (mine) f();
+  } catch (const base::Error& e) {
+    error = CheckpointError(e.what(), e.hint(), e.where());
+  } catch (const base::Bug&) {
+    throw;
+  } catch (const std::exception& e) {  // no memory, a text that JSON cannot hold
+    error = CheckpointError(e.what());
+  }
+  comm::agree(comm, part, error);
+}
+
+/// Writes this rank's chunks one after another into one file, syncs and closes it. Returns one record per chunk.
+Json write_chunks(const fs::path& tmp, int rank, const SaveRequest& request) {
+  Json records = Json::array();
+  if (request.chunks.empty()) return records;
+  const auto name = chunk_file_name(rank);
+  auto file = base::open_file(tmp / name, O_WRONLY | O_CREAT | O_EXCL);
+  std::int64_t offset = 0;
+  for (const auto& chunk : request.chunks) {
+    base::pwrite_full(file, chunk.bytes, offset);
+    const auto bytes = static_cast<std::int64_t>(chunk.bytes.size());
+    records.push_back({{"vector", chunk.vector},
+                       {"chunk", chunk.chunk},
+                       {"file", name},
+                       {"offset", offset},
+                       {"bytes", bytes},
+                       {"xxh3_128", base::xxh3_128_tagged(chunk.bytes)}});
+    offset += bytes;
+  }
+  pass_fault_point("ckpt.after_data");
+  base::fsync_file(file);
+  pass_fault_point("ckpt.after_data_fsync");
+  file.close();
+  return records;
+}
+
+/// All ranks' records in manifest order. Every rank computes the same, so that a broken promise is seen by all of them at once.
+Json ordered_records(const std::vector<std::string>& by_rank, const std::vector<VectorInfo>& vectors) {
+  std::map<std::string, std::size_t> place;
+  for (const auto& v : vectors)
+    base::expect(place.emplace(v.name, place.size()).second, "vector names of a checkpoint are unique");
+  std::vector<Json> records;
+  for (const auto& text : by_rank)
+    for (auto& r : Json::parse(text)) records.push_back(std::move(r));
+  const auto key = [&](const Json& r) {
+    const auto it = place.find(r.at("vector").get<std::string>());
+    base::expect(it != place.end(), "every chunk belongs to a vector of the checkpoint");
+    return std::tuple(it->second, r.at("chunk").get<std::int64_t>());
+  };
+  std::sort(records.begin(), records.end(), [&](const Json& a, const Json& b) { return key(a) < key(b); });
+  std::size_t next = 0;
+  for (std::size_t v = 0; v < vectors.size(); ++v)
+    for (std::int64_t c = 0; c < chunk_count(vectors[v].bytes); ++c, ++next)
+      base::expect(next < records.size() && key(records[next]) == std::tuple(v, c) &&
+                       records[next].at("bytes").get<std::int64_t>() == chunk_size(vectors[v].bytes, c),
+                   "the ranks hold every chunk of every vector exactly once, whole");
+  base::expect(next == records.size(), "the ranks hold no chunk twice and none past a vector's end");
+  return Json(std::move(records));
+}
+
+Json make_manifest(const SaveRequest& request, Json records) {
+  std::map<std::string, std::int64_t> sizes;
+  for (const auto& r : records) {
+    auto& size = sizes[r.at("file").get<std::string>()];
+    size = std::max(size, r.at("offset").get<std::int64_t>() + r.at("bytes").get<std::int64_t>());
+  }
+  Json vectors = Json::array(), files = Json::array();
+  for (const auto& v : request.vectors) vectors.push_back({{"name", v.name}, {"dtype", v.dtype}, {"bytes", v.bytes}});
+  for (const auto& [name, bytes] : sizes) files.push_back({{"name", name}, {"bytes", bytes}});
+  Json manifest = {{"schema", manifest_schema},    {"version", manifest_version},  {"step", request.step},
+                   {"identity", request.identity}, {"position", request.position}, {"vectors", std::move(vectors)},
+                   {"chunks", std::move(records)}, {"files", std::move(files)},    {"producer", base::producer()}};
+  manifest["manifest_hash"] = hash_of_manifest(manifest);
+  return manifest;
+}
+
+/// A checkpoint of this step that is there already: kept when every byte of it verifies (its manifest's hash is returned),
+/// renamed to .bad when it does not.
+std::string keep_existing(const fs::path& target, const SaveRequest& request) {
+  std::error_code ignored;
+  if (!fs::exists(fs::symlink_status(target, ignored))) return {};
+  if (const auto faults = verify(target); !faults.empty()) {
+    const auto bad = rename_to_bad(target);
+    base::log_warning(fmt::format("{} is damaged ({}), renamed to {}", target.string(), faults.front(), bad.filename().string()));
+    return {};
+  }
+  const auto existing = open(target);
+  if (existing.manifest.at("identity") != request.identity)
+    base::log_warning(fmt::format("{} is whole and kept, although it was made by another configuration", target.string()));
+  return existing.manifest_hash;
+}
+
+void make_temporary(const fs::path& root, const fs::path& tmp) {
+  std::error_code error;
+  fs::create_directories(root, error);
+  if (error) base::throw_errno(error.value(), "create " + root.string());
+  for (const auto& entry : list_entries(root))  // only attempts that died leave these
+    if (entry.kind == EntryKind::temporary) remove_tree(entry.path);
+  if (::mkdir(tmp.c_str(), 0755) != 0) base::throw_errno(errno, "create " + tmp.string());
+  pass_fault_point("ckpt.after_tmp_dir");
+}
+
+void publish(const fs::path& root, const fs::path& tmp, const fs::path& target, const Json& manifest) {
+  base::fsync_directory(tmp);
+  base::publish_text(tmp / manifest_name, manifest.dump(1) + "\n");  // temporary name, fsync, rename, fsync of the directory
+  pass_fault_point("ckpt.after_manifest");
+  pass_fault_point("ckpt.before_rename");
+  if (::rename(tmp.c_str(), target.c_str()) != 0)
+    base::throw_errno(errno, fmt::format("rename {} to {}", tmp.string(), target.string()));
+  pass_fault_point("ckpt.after_rename");
+  base::fsync_directory(root);
+}
+
+/// Steps 3 to 7. Collective over `comm`.
+std::string write_and_publish(const comm::Comm& comm, const SaveRequest& request, const fs::path& tmp, const fs::path& target) {
+  agreed_part(comm, "checkpoint: create", comm.is_root(), [&] { make_temporary(request.root, tmp); });
+  std::string mine = "[]";
+  agreed_part(comm, "checkpoint: write", true, [&] { mine = write_chunks(tmp, comm.rank(), request).dump(); });
+  agreed_part(comm, "checkpoint: agreed", true, [] { pass_fault_point("ckpt.after_agree"); });
+  const auto records = ordered_records(comm.all_gather(mine), request.vectors);
+  std::string hash;
+  agreed_part(comm, "checkpoint: publish", comm.is_root(), [&] {
+    const Json manifest = make_manifest(request, records);
+    hash = manifest.at("manifest_hash").get<std::string>();
+    publish(request.root, tmp, target, manifest);
+  });
+  return comm.broadcast(hash);
+}
+}  // namespace
+
+Saved save(const comm::Comm& comm, const SaveRequest& request) {
+  const auto start = std::chrono::steady_clock::now();
+  const auto target = request.root / step_name(request.step);
+  const auto tmp = request.root / fmt::format("{}.tmp.{}", step_name(request.step), request.attempt);
+  base::expect(request.step >= 0, "a checkpoint's step is not negative");
+  std::string hash;
+  try {
+    agreed_part(comm, "checkpoint: look", comm.is_root(), [&] { hash = keep_existing(target, request); });
+    hash = comm.broadcast(hash);
+    if (hash.empty()) hash = write_and_publish(comm, request, tmp, target);
+  } catch (const std::exception& e) {
+    if (comm.is_root()) {
+      std::error_code failed;
+      fs::remove_all(tmp, failed);
+      if (failed && failed != std::errc::not_a_directory)
+        base::log_warning(fmt::format("{} could not be removed: {}", tmp.string(), failed.message()));
+    }
+    const auto* error = dynamic_cast<const base::Error*>(&e);
+    if (error && error->code() == base::ExitCode::io)
+      throw CheckpointError(error->what(), error->hint().empty() ? "the previous checkpoint is untouched" : error->hint(),
+                            error->where());
+    throw;
+  }
+  return {target, hash, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count()};
+}
+
+}  // namespace aerie::ckpt

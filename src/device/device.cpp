@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+// Device choice and LibTorch's process-wide settings.
+#include <aerie/device/device.hpp>
+
+#include <limits>
+
+#include <fmt/format.h>
+
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+
+#include <aerie/base/error.hpp>
+#include <aerie/base/host.hpp>
+
+#include "gpu.hpp"
+
+namespace aerie::device {
+
+c10::Device choose_device(std::string_view wish, const comm::Comm& comm) {
+  // Every rank splits before any can throw: the split is collective, the checks are not.
+  const comm::Comm host = comm.split_by_host();  // collective over comm
+  if (wish != "auto" && wish != "cpu" && wish != "cuda") {
+    throw base::ConfigError(fmt::format("unknown device \"{}\"", wish), "known devices: auto, cpu, cuda");
+  }
+  if (wish == "cpu") return {c10::kCPU};
+  if (!gpu::built_in()) {
+    if (wish == "auto") return {c10::kCPU};
+    throw base::ConfigError("device \"cuda\" was asked for, but this build has no CUDA",
+                            "build with the preset cuda, or take device = \"cpu\"");
+  }
+  const int visible = gpu::visible_count();
+  if (visible == 0) {
+    if (wish == "auto") return {c10::kCPU};
+    throw base::PeerError(fmt::format("no GPU is visible on {}", base::host_name()),
+                          "check nvidia-smi, CUDA_VISIBLE_DEVICES and the job's --gres or --gpus");
+  }
+  const auto index = static_cast<c10::DeviceIndex>(host.rank() % visible);
+  gpu::select(index);
+  return {c10::kCUDA, index};
+}
+
+c10::ScalarType choose_dtype(std::string_view wish, c10::Device device) {
+  if (wish == "auto") return device.is_cpu() ? at::kFloat : at::kBFloat16;
+  if (wish == "fp32") return at::kFloat;
+  if (wish == "bf16") return at::kBFloat16;
+  if (wish == "fp16") return at::kHalf;
+  throw base::ConfigError(fmt::format("unknown dtype \"{}\"", wish), "known dtypes: auto, fp32, bf16, fp16");
+}
+
+void setup_compute(std::int64_t threads) {
+  if (threads < 1 || threads > 4096) {
+    throw base::ConfigError(fmt::format("threads = {} is not in 1..4096", threads), "1 is the reproducible default on CPUs");
+  }
+  at::set_num_threads(static_cast<int>(threads));
+  // LibTorch accepts this once in a process, and only before its pool has run.
+  if (at::get_num_interop_threads() != 1) at::set_num_interop_threads(1);
+  auto& context = at::globalContext();
+  context.setDeterministicAlgorithms(true, /*warn_only=*/false);
+  context.setDeterministicFillUninitializedMemory(false);  // our code writes before it reads; filling costs a memory pass
+  gpu::setup_determinism();
+}
+
+std::string describe(c10::Device device) {
+  if (device.is_cpu()) return "cpu";
+  return fmt::format("{} (cuda:{})", gpu::name(device.index()), static_cast<int>(device.index()));
+}
+
+std::int64_t peak_memory_bytes(c10::Device device) { return device.is_cpu() ? 0 : gpu::peak_memory_bytes(device.index()); }
+
+}  // namespace aerie::device

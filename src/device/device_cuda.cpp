@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+// The GPU's side of a CUDA build, through LibTorch's own CUDA layer.
+#include <cstdlib>
+
+#include <ATen/ATen.h>
+#include <ATen/cuda/CUDAContext.h>
+#include <c10/cuda/CUDACachingAllocator.h>
+#include <c10/cuda/CUDAFunctions.h>
+
+#include "gpu.hpp"
+
+namespace aerie::device::gpu {
+
+bool built_in() { return true; }
+int visible_count() { return c10::cuda::device_count(); }
+void select(c10::DeviceIndex index) { c10::cuda::set_device(index); }
+std::string name(c10::DeviceIndex index) { return at::cuda::getDeviceProperties(index)->name; }
+
+std::int64_t peak_memory_bytes(c10::DeviceIndex index) {
+  const auto stats = c10::cuda::CUDACachingAllocator::getDeviceStats(index);
+  return stats.allocated_bytes[static_cast<std::size_t>(c10::CachingAllocator::StatType::AGGREGATE)].peak;
+}
+
+void setup_determinism() {
+  // cuBLAS reads it when a handle is made; a value that the user has set stands, if it is one of the two deterministic ones.
+  const char* set = std::getenv("CUBLAS_WORKSPACE_CONFIG");
+  if (!set || (std::string_view(set) != ":4096:8" && std::string_view(set) != ":16:8")) {
+    ::setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8", 1);
+  }
+  auto& context = at::globalContext();
+  context.setAllowTF32CuBLAS(false);
+  context.setAllowTF32CuDNN(false);
+  context.setAllowBF16ReductionCuBLAS(false);
+  context.setAllowFP16ReductionCuBLAS(false);
+  context.setBenchmarkCuDNN(false);
+}
+
+}  // namespace aerie::device::gpu

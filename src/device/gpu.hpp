@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+// What device.cpp asks of a GPU. device_cuda.cpp answers in CUDA builds, device_cpu_only.cpp in the others: no GPU there.
+#pragma once
+#include <cstdint>
+#include <string>
+
+#include <c10/core/Device.h>
+
+namespace aerie::device::gpu {
+
+bool built_in();
+int visible_count();
+void select(c10::DeviceIndex index);
+std::string name(c10::DeviceIndex index);
+std::int64_t peak_memory_bytes(c10::DeviceIndex index);
+/// No TF32, no reduced-precision sums, a fixed cuBLAS workspace. Before the first cuBLAS handle exists.
+void setup_determinism();
+
+}  // namespace aerie::device::gpu

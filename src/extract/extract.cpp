@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <aerie/extract/extract.hpp>
+
+#include "stop_relay.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+
+#include <aerie/base/file.hpp>
+#include <aerie/base/log.hpp>
+#include <aerie/comm/agree.hpp>
+
+namespace aerie::extract {
+namespace {
+
+double seconds_since(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+/// Raw bf16 bits of a tensor on any device.
+std::vector<std::uint16_t> bf16_bits(const at::Tensor& t) {
+  const auto host = t.to(at::kBFloat16).cpu().contiguous();
+  std::vector<std::uint16_t> bits(static_cast<std::size_t>(host.numel()));
+  std::memcpy(bits.data(), host.const_data_ptr(), bits.size() * 2);
+  return bits;
+}
+
+/// Parts that another job works on right now: their lease cannot be taken. Rank 0 looks, all ranks get the same list.
+std::vector<std::int64_t> leased_elsewhere(const comm::Comm& world, const io::Store& store) {
+  std::vector<std::int64_t> taken;
+  if (world.is_root()) {
+    for (std::int64_t p = 0; p < static_cast<std::int64_t>(store.parts().size()); ++p) {
+      const auto lock = store.path() / "locks" / fmt::format("part-{:05d}.lock", p);
+      if (std::filesystem::exists(lock) && !base::FileLock::try_acquire(lock, base::FileLock::Mode::shared, "")) taken.push_back(p);
+    }
+  }
+  return world.all_gather(std::span<const std::int64_t>(taken));
+}
+
+/// One rank's work: batches of whole samples through the target, each into the writer.
+class Worker {
+ public:
+  Worker(const dataset::Dataset& data, const target::TargetModel& target, io::StoreWriter& writer, std::vector<FailedNow>& failed)
+      : data_(data), target_(target), writer_(writer), failed_(failed) {}
+
+  void run_batch(std::span<const std::int64_t> samples) {
+    std::vector<dataset::Tokens> tokens(samples.size());
+    std::vector<std::span<const std::int32_t>> ids;
+    for (std::size_t i = 0; i < samples.size(); ++i) {
+      data_.read(samples[i], tokens[i]);
+      ids.emplace_back(tokens[i].ids);
+    }
+    std::vector<target::SampleStates> states;
+    if (const auto error = base::capture([&] { states = target_.forward(ids); })) {
+      if (error->code() != base::ExitCode::data) throw base::Error(*error);
+      if (samples.size() == 1) {  // alone in its batch: the fault is the sample's
+        writer_.fail(samples[0], io::FailReason::target);
+        failed_.push_back({samples[0], io::FailReason::target, error->what()});
+        return;
+      }
+      for (const auto s : samples) run_batch(std::span(&s, 1));
+      return;
+    }
+    for (std::size_t i = 0; i < samples.size(); ++i) {
+      io::SampleData sample;
+      sample.aux = bf16_bits(states[i].aux);
+      sample.last = bf16_bits(states[i].last);
+      sample.input_ids = std::move(tokens[i].ids);
+      sample.loss_mask = std::move(tokens[i].mask);
+      states[i] = {};
+      if (!writer_.put(samples[i], std::move(sample)))
+        failed_.push_back({samples[i], io::FailReason::nonfinite, "the target gave a hidden state that is not finite"});
+    }
+  }
+
+ private:
+  const dataset::Dataset& data_;
+  const target::TargetModel& target_;
+  io::StoreWriter& writer_;
+  std::vector<FailedNow>& failed_;
+};
+
+/// Every rank's failures on every rank, by sample.
+std::vector<FailedNow> gather_failures(const comm::Comm& world, const std::vector<FailedNow>& mine) {
+  base::Json list = base::Json::array();
+  for (const auto& f : mine) list.push_back({f.sample, static_cast<int>(f.reason), f.text});
+  std::vector<FailedNow> all;
+  for (const auto& text : world.all_gather(list.dump()))
+    for (const auto& f : base::Json::parse(text))
+      all.push_back({f[0].get<std::int64_t>(), static_cast<io::FailReason>(f[1].get<int>()), f[2].get<std::string>()});
+  std::sort(all.begin(), all.end(), [](const auto& a, const auto& b) { return a.sample < b.sample; });
+  return all;
+}
+
+}  // namespace
+
+ExtractResult extract(const comm::Comm& world, io::Store& store, const dataset::Dataset& data, const target::TargetModel& target,
+                      const ExtractOptions& options, stop::StopToken& stop, const std::function<void(const io::Counts&)>& progress) {
+  ExtractResult result;
+  const auto start = std::chrono::steady_clock::now();
+  const auto assignments = io::assign(store, world.size(), leased_elsewhere(world, store));  // collective over world
+  const auto& own = assignments[static_cast<std::size_t>(world.rank())];
+  std::unique_ptr<io::StoreWriter> writer;
+  comm::agree_after(world, "lease parts", [&] {  // collective over world
+    writer = std::make_unique<io::StoreWriter>(store, own.parts, options.commit, [](const std::string& line) { base::log_warning(line); });
+  });
+
+  // What the check of the last commit set back to pending is to do again.
+  auto todo = own.samples;
+  todo.insert(todo.end(), writer->reopened().begin(), writer->reopened().end());
+  std::sort(todo.begin(), todo.end());
+  todo.erase(std::unique(todo.begin(), todo.end()), todo.end());
+
+  std::vector<FailedNow> failed;
+  StopRelay relay(world, stop);  // collective over world
+  const auto error = base::capture([&] {
+    Worker worker(data, target, *writer, failed);
+    auto last_look = std::chrono::steady_clock::now();
+    for (std::size_t at = 0; at < todo.size() && !relay.stopped();) {
+      std::size_t end = at;
+      for (std::int64_t tokens = 0; end < todo.size(); ++end) {
+        tokens += store.length(todo[end]);
+        if (end > at && tokens > options.batch_tokens) break;
+      }
+      worker.run_batch(std::span(todo).subspan(at, end - at));
+      at = end;
+      if (world.is_root() && progress && seconds_since(last_look) > 2.0) {
+        last_look = std::chrono::steady_clock::now();
+        store.refresh();
+        progress(store.counts());
+      }
+    }
+    writer->drain();
+    result.samples = writer->committed_samples();
+    result.tokens = writer->committed_tokens();
+    writer->close();
+  });
+  // A rank that failed must not leave the others working for hours: it ends them; their committed groups are safe.
+  if (error && world.size() > 1) {
+    base::log_error(fmt::format("{}{}", error->what(), error->hint().empty() ? "" : " (" + error->hint() + ")"));
+    comm::Environment::abort(static_cast<int>(error->code()));
+  }
+  comm::agree(world, "extract", error);                                // collective over world
+  result.stopped = world.max(std::int64_t{relay.stopped() ? 1 : 0}) != 0;  // collective over world
+  relay.finish();
+  result.failed = gather_failures(world, failed);
+  result.reopened = world.all_gather(std::span<const std::int64_t>(writer->reopened()));
+  std::sort(result.reopened.begin(), result.reopened.end());
+  result.samples = world.sum(result.samples);
+  result.tokens = world.sum(result.tokens);
+  store.refresh();
+  if (world.is_root() && progress) progress(store.counts());
+  result.seconds = seconds_since(start);
+  return result;
+}
+
+}  // namespace aerie::extract

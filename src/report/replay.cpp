@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the ledger's lines add up to. Unknown kinds and fields are passed over, so that a newer program's ledger can be read.
+#include <aerie/report/ledger.hpp>
+
+#include <aerie/base/error.hpp>
+
+#include <algorithm>
+#include <set>
+
+#include <fmt/format.h>
+
+namespace aerie::report {
+namespace {
+using base::Json;
+
+PhaseState state_from_name(const std::string& name) {
+  for (const auto s :
+       {PhaseState::pending, PhaseState::running, PhaseState::complete, PhaseState::interrupted, PhaseState::failed})
+    if (phase_state_name(s) == name) return s;
+  throw base::DataError("no phase state is named \"" + name + "\"");
+}
+
+Json details_of(const Json& line) {
+  const auto it = line.find("details");
+  return it != line.end() && it->is_object() ? *it : Json::object();
+}
+
+void add_attempt(RunState& run, const Json& line) {
+  const auto number = line.at("number").get<std::int64_t>();
+  const auto program = line.at("program").get<std::string>();
+  if (line.at("event") == "begin") {
+    AttemptRecord a;
+    a.number = number;
+    a.program = program;
+    a.begin = line.at("time").get<std::string>();
+    a.begin_details = details_of(line);
+    a.ranks = a.begin_details.value("ranks", std::int64_t{0});
+    if (const auto p = line.find("process"); p != line.end()) {
+      a.host = p->value("host", "");
+      a.job = p->value("job", "");
+      a.boot_id = p->value("boot_id", "");
+      a.pid = p->value("pid", std::int64_t{0});
+      a.start_ticks = p->value("start_ticks", std::int64_t{0});
+    }
+    run.attempts.push_back(std::move(a));
+    return;
+  }
+  const auto it = std::find_if(run.attempts.rbegin(), run.attempts.rend(), [&](const AttemptRecord& a) {
+    return a.number == number && a.program == program && a.end.empty();
+  });
+  if (it == run.attempts.rend()) return;  // its begin is lost: nothing to tell
+  it->end = line.at("time").get<std::string>();
+  it->exit_code = line.at("exit_code").get<int>();
+  it->reason = line.value("reason", "");
+  it->end_details = details_of(line);
+  it->progress = it->progress || it->end_details.value("progress", false);
+}
+
+void add_checkpoint(RunState& run, const Json& line) {
+  const auto step = line.at("step").get<std::int64_t>();
+  if (step <= run.last_checkpoint_step) return;
+  run.last_checkpoint_step = step;
+  run.last_checkpoint_time = line.at("time").get<std::string>();
+  const auto number = line.value("attempt", std::int64_t{0});
+  for (auto it = run.attempts.rbegin(); it != run.attempts.rend(); ++it)
+    if (it->end.empty() && (number == 0 || it->number == number)) {
+      it->progress = true;
+      break;
+    }
+}
+
+void add(RunState& run, std::map<std::int64_t, FailedSample>& failed, const Json& line) {
+  const auto kind = line.at("kind").get<std::string>();
+  if (kind == "attempt") {
+    add_attempt(run, line);
+  } else if (kind == "phase") {
+    const auto state = state_from_name(line.at("state").get<std::string>());
+    const Json evidence = line.value("evidence", Json{});
+    if (state == PhaseState::complete && evidence.empty()) return;  // somebody's hand: not believed
+    run.phases[phase_from_name(line.at("phase").get<std::string>())] = {state, line.at("time").get<std::string>(), evidence};
+  } else if (kind == "sample-failed") {
+    const auto sample = line.at("sample").get<std::int64_t>();
+    failed[sample] = {sample, line.value("id", ""), line.value("reason", ""), line.value("text", ""), false};
+  } else if (kind == "decision") {
+    run.decisions.push_back(line);
+    if (line.value("what", "") == "fresh-start") run.last_checkpoint_step = -1;
+  } else if (kind == "todo") {
+    const auto same = [&](const Json& t) { return t.at("content") == line.at("content"); };
+    if (const auto it = std::find_if(run.todos.begin(), run.todos.end(), same); it != run.todos.end())
+      *it = line;
+    else
+      run.todos.push_back(line);
+  } else if (kind == "checkpoint") {
+    add_checkpoint(run, line);
+  }
+}
+}  // namespace
+
+RunState replay(const std::vector<Json>& lines) {
+  RunState run;
+  std::map<std::int64_t, FailedSample> failed;
+  for (std::size_t i = 0; i < lines.size(); ++i) {
+    try {
+      add(run, failed, lines[i]);
+    } catch (const Json::exception& e) {
+      throw base::DataError(fmt::format("ledger: record {}: {}", i + 1, e.what()), "the ledger was edited or damaged");
+    } catch (const base::DataError& e) {
+      throw base::DataError(fmt::format("ledger: record {}: {}", i + 1, e.what()), "the ledger was edited or damaged");
+    }
+  }
+  std::set<std::string> ids;
+  std::set<std::int64_t> numbers;
+  for (const auto& d : run.decisions) {
+    if (d.value("what", Json{}) != "accept-missing") continue;
+    const Json details = details_of(d);
+    for (const auto& id : details.value("ids", Json::array())) {
+      if (id.is_string()) ids.insert(id.get<std::string>());
+      if (id.is_number_integer()) numbers.insert(id.get<std::int64_t>());
+    }
+  }
+  for (auto& [sample, f] : failed) {
+    f.decided = ids.contains(f.id) || numbers.contains(sample);
+    run.failed.push_back(f);
+  }
+  return run;
+}
+
+}  // namespace aerie::report

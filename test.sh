@@ -1,0 +1,16 @@
+#!/usr/bin/env bash
+# Sets up, builds everything and runs the tests; arguments go to ctest: ./test.sh -L unit, ./test.sh -R store.
+# Labels: unit, mpi (1, 2 and 4 ranks), e2e. No GPU is needed. Running no test at all is an error.
+set -euo pipefail
+# shellcheck source=scripts/env.sh
+. "$(dirname "$0")/scripts/env.sh"
+
+"$AERIE_ROOT/scripts/setup.sh"
+"$AERIE_ROOT/scripts/build.sh"
+
+# At least two at a time, so that 2-rank tests do not wait for cores that small machines lack.
+jobs=$(nproc)
+[ "$jobs" -ge 2 ] || jobs=2
+say "test: ctest -j$jobs $*"
+cd "$AERIE_BUILD"
+exec ctest --no-tests=error --output-on-failure --timeout 60 -j"$jobs" "$@" </dev/null

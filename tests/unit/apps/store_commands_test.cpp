@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+// status, verify, inspect and accept-missing on small made-up runs.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "fixture.hpp"
+
+namespace {
+using namespace aerie;
+using test::aerie;
+
+class Commands : public testing::Test {
+ protected:
+  test::TempDir dir;
+  test::Run run{dir};
+  std::string path(const std::string& name) const { return (run.path() / name).string(); }
+};
+
+TEST_F(Commands, status_of_nothing_and_of_a_fresh_run) {
+  const auto none = aerie("status " + (dir / "none").string());
+  EXPECT_EQ(none.code, 66);
+  EXPECT_EQ(none.err.rfind("error: ", 0), 0U);
+  const auto fresh = aerie("status --json " + run.name());
+  ASSERT_EQ(fresh.code, 0) << fresh.err;
+  EXPECT_TRUE(fresh.json().at("samples").is_null());
+  EXPECT_EQ(fresh.json().at("phases").at(0).at("state"), "pending");
+}
+
+TEST_F(Commands, status_counts_the_store) {
+  run.make_store({0, 1}, {4});
+  run.make_checkpoint(12);
+  const auto s = aerie("status --json " + run.name());
+  ASSERT_EQ(s.code, 0) << s.err;
+  const auto samples = s.json().at("samples");
+  EXPECT_EQ(samples.at("total"), 6);
+  EXPECT_EQ(samples.at("done"), 2);
+  EXPECT_EQ(samples.at("failed"), 1);
+  EXPECT_EQ(samples.at("excluded"), 1);
+  EXPECT_EQ(samples.at("missing"), 2);
+  ASSERT_EQ(samples.at("failed_samples").size(), 1U);
+  EXPECT_EQ(samples.at("failed_samples").at(0).at("id"), "s4");
+  EXPECT_EQ(samples.at("failed_samples").at(0).at("reason"), "NONFINITE");
+  EXPECT_EQ(s.json().at("checkpoint").at("step"), 12);
+  EXPECT_NE(aerie("status " + run.name()).out.find("s4"), std::string::npos);
+}
+
+TEST_F(Commands, status_survives_a_broken_configuration) {
+  test::write(run.path() / "aerie.toml", "[train\n");
+  const auto s = aerie("status --json " + run.name());
+  EXPECT_EQ(s.code, 0);
+  EXPECT_NE(s.err.find("aerie.toml:1"), std::string::npos) << s.err;
+}
+
+TEST_F(Commands, verify_finds_a_flipped_byte_only_with_full) {
+  run.make_store({0, 1, 2, 4, 5});
+  EXPECT_EQ(aerie("verify " + run.name()).code, 0) << aerie("verify " + run.name()).out;
+  EXPECT_EQ(aerie("verify --full " + path("store")).code, 0) << aerie("verify --full " + path("store")).out;
+  // The first row of aux of sample 0: 0x3f80 little-endian, 48 times over.
+  const auto part = run.path() / "store/parts/part-00000.h5";
+  const auto at = test::read(part).find(std::string("\x80\x3f\x80\x3f\x80\x3f\x80\x3f", 8));
+  ASSERT_NE(at, std::string::npos);
+  test::flip_byte(part, static_cast<std::int64_t>(at));
+  EXPECT_EQ(aerie("verify --fast " + path("store")).code, 0);
+  const auto full = aerie("verify --full --json " + path("store"));
+  EXPECT_EQ(full.code, 65);
+  ASSERT_EQ(full.json().at("findings").size(), 1U);
+  EXPECT_EQ(full.json().at("findings").at(0).at("sample"), 0);
+  EXPECT_EQ(full.json().at("exit_code"), 65);
+  EXPECT_EQ(aerie("verify --full " + run.name()).code, 65);
+}
+
+TEST_F(Commands, verify_names_a_missing_part) {
+  run.make_store({0});
+  std::filesystem::remove(run.path() / "store/parts/part-00000.h5");
+  const auto v = aerie("verify " + path("store"));
+  EXPECT_EQ(v.code, 66);
+  EXPECT_NE(v.out.find("part-00000.h5"), std::string::npos) << v.out;
+}
+
+TEST_F(Commands, verify_checkpoints) {
+  const auto step = run.make_checkpoint(12);
+  EXPECT_EQ(aerie("verify --full " + step.string()).code, 0);
+  test::flip_byte(step / "chunk-0000.bin", 5);
+  EXPECT_EQ(aerie("verify --fast " + step.string()).code, 0);
+  const auto full = aerie("verify --full " + step.string());
+  EXPECT_EQ(full.code, 65);
+  EXPECT_NE(full.out.find("chunk-0000.bin"), std::string::npos) << full.out;
+  EXPECT_EQ(aerie("verify --full " + run.name()).code, 65);
+  std::filesystem::remove(step / "MANIFEST.json");
+  EXPECT_NE(aerie("verify " + step.string()).code, 0);
+}
+
+TEST_F(Commands, verify_wrong_arguments) {
+  EXPECT_EQ(aerie("verify " + path("nothing")).code, 66);
+  EXPECT_EQ(aerie("verify " + path("aerie.toml")).code, 65);
+  EXPECT_EQ(aerie("verify --fast --full " + run.name()).code, 2);
+  EXPECT_EQ(aerie("verify --shard 4/4 " + run.name()).code, 2);
+  EXPECT_EQ(aerie("verify --shard 1 " + run.name()).code, 2);
+  EXPECT_EQ(aerie("verify --threads 0 " + run.name()).code, 2);
+  EXPECT_EQ(aerie("verify " + (dir / "target").string()).code, 2);
+}
+
+TEST_F(Commands, inspect_by_content) {
+  run.make_store({0}, {4});
+  const auto step = run.make_checkpoint(3);
+  const auto look = [](const std::string& what) {
+    const auto e = aerie("inspect --json " + what);
+    EXPECT_EQ(e.code, 0) << e.err;
+    return e.json();
+  };
+  const auto store = look(path("store"));
+  EXPECT_EQ(store.at("kind"), "store");
+  EXPECT_EQ(store.at("hidden_size"), 4);
+  EXPECT_EQ(store.at("failed_by_reason").at("NO_LOSS"), 1);
+  EXPECT_EQ(store.at("failed_by_reason").at("NONFINITE"), 1);
+  EXPECT_EQ(look(step.string()).at("step"), 3);
+  const auto data = look(path("dataset/train.h5"));
+  EXPECT_EQ(data.at("samples"), 6);
+  EXPECT_EQ(data.at("usable"), 5);
+  const auto model = look((dir / "target").string());
+  EXPECT_EQ(model.at("kind"), "model");
+  EXPECT_EQ(model.at("target").at("layers"), 8);
+  EXPECT_EQ(look((dir / "target/model.safetensors").string()).at("tensors").at("model.embed_tokens.weight").at("shape").at(0), 64);
+  EXPECT_EQ(look(run.name()).at("store").at("samples"), 6);
+  EXPECT_NE(aerie("inspect " + path("store")).out.find("hidden_size: 4\n"), std::string::npos);
+  EXPECT_EQ(aerie("inspect " + path("none")).code, 66);
+  EXPECT_EQ(aerie("inspect " + path("aerie.toml")).code, 65);
+  test::write(dir / "lies.safetensors", std::string("\xff\xff\xff\xff\xff\xff\xff\x7f{", 9));
+  EXPECT_EQ(aerie("inspect " + (dir / "lies.safetensors").string()).code, 65);
+}
+
+TEST_F(Commands, accept_missing_records_a_decision) {
+  const auto accept = [&](const std::string& more) { return aerie("accept-missing " + run.name() + " " + more); };
+  EXPECT_EQ(accept("--all-failed --reason why").code, 66);  // no store
+  run.make_store({0, 1}, {2, 4, 5});
+  EXPECT_EQ(accept("--all-failed").code, 2);
+  EXPECT_EQ(accept("--reason why").code, 2);
+  EXPECT_EQ(accept("--ids s4 --all-failed --reason why").code, 2);
+  EXPECT_EQ(accept("--ids s4 --reason ' '").code, 2);
+  const auto wrong = accept("--ids s0 --reason why");
+  EXPECT_EQ(wrong.code, 65);
+  EXPECT_NE(wrong.err.find("'s0' is not among the failed samples"), std::string::npos) << wrong.err;
+  const auto before = run.ledger().size();
+  const auto some = accept("--ids s4,s2 --reason 'the node was hot'");
+  ASSERT_EQ(some.code, 0) << some.err;
+  EXPECT_NE(some.out.find("1 still wait"), std::string::npos) << some.out;
+  ASSERT_EQ(run.ledger().size(), before + 1);
+  const auto line = run.ledger().back();
+  EXPECT_EQ(line.at("kind"), "decision");
+  EXPECT_EQ(line.at("what"), "accept-missing");
+  EXPECT_EQ(line.at("details").at("ids"), (base::Json{"s4", "s2"}));
+  EXPECT_EQ(line.at("details").at("count"), 2);
+  EXPECT_EQ(line.at("details").at("reason"), "the node was hot");
+  ASSERT_EQ(accept("--all-failed --reason why").code, 0);
+  EXPECT_EQ(run.ledger().back().at("details").at("ids"), base::Json::array({"s5"}));  // neither the excluded nor the decided
+  EXPECT_NE(accept("--all-failed --reason why").out.find("nothing to decide"), std::string::npos);
+  EXPECT_EQ(run.ledger().size(), before + 2);
+}
+
+}  // namespace
