@@ -23,7 +23,8 @@ at::Tensor masters_of(const ckpt::Checkpoint& checkpoint, const interchange::Dra
   const auto bytes = ckpt::read_vector(checkpoint, "masters");
   const auto expected = draft::parameter_count(shape);
   if (static_cast<std::int64_t>(bytes.size()) != expected * static_cast<std::int64_t>(sizeof(float)))
-    throw base::DataError(fmt::format("{}: holds {} parameters, the configured drafter has {}", checkpoint.path.string(), bytes.size() / sizeof(float), expected));
+    throw base::DataError(fmt::format("{}: holds {} parameters, the configured drafter has {}", checkpoint.path.string(),
+                                      bytes.size() / sizeof(float), expected));
   auto t = at::empty({expected}, at::kFloat);
   std::memcpy(t.mutable_data_ptr(), bytes.data(), bytes.size());
   return t;

@@ -32,7 +32,8 @@ std::vector<std::int64_t> evaluation_samples(const config::Config& c, const data
     if (limit > 0 && static_cast<std::int64_t>(out.size()) == limit) break;
   }
   if (out.empty())
-    throw base::DataError(fmt::format("{}: no sample to evaluate on", data.path().string()), "give an evaluation file, or a larger eval.holdout");
+    throw base::DataError(fmt::format("{}: no sample to evaluate on", data.path().string()),
+                          "give an evaluation file, or a larger eval.holdout");
   return out;
 }
 
@@ -78,12 +79,17 @@ int eval_phase(const ProgramContext& context, const EvalFlags& flags) {
     head = draft::load_target_head(dir, target_config, device, dtype);
     const auto place = at::TensorOptions(device).dtype(dtype);
     if (!flags.no_initial)
-      candidates.push_back({"initial", draft::view_weights(shape, draft::initial_weights(shape, c.train.seed, head.lm_head.to(at::kCPU, at::kFloat), vocab).to(place)),
-                            eval::Evaluation(c.train.ttt_steps, c.eval.chain)});
-    candidates.push_back({"trained", draft::view_weights(shape, masters_of(*checkpoint, shape).to(place)), eval::Evaluation(c.train.ttt_steps, c.eval.chain)});
+      candidates.push_back(
+          {"initial",
+           draft::view_weights(
+               shape, draft::initial_weights(shape, c.train.seed, head.lm_head.to(at::kCPU, at::kFloat), vocab).to(place)),
+           eval::Evaluation(c.train.ttt_steps, c.eval.chain)});
+    candidates.push_back({"trained", draft::view_weights(shape, masters_of(*checkpoint, shape).to(place)),
+                          eval::Evaluation(c.train.ttt_steps, c.eval.chain)});
   });
   if (world.is_root())
-    base::log_info(fmt::format("{} samples, checkpoint {}, {} rank{}", samples.size(), checkpoint->path.string(), world.size(), world.size() == 1 ? "" : "s"));
+    base::log_info(fmt::format("{} samples, checkpoint {}, {} rank{}", samples.size(), checkpoint->path.string(), world.size(),
+                               world.size() == 1 ? "" : "s"));
 
   std::int64_t tokens = 0;
   base::Progress progress("", "samples", static_cast<std::int64_t>(samples.size()));
@@ -103,13 +109,16 @@ int eval_phase(const ProgramContext& context, const EvalFlags& flags) {
       pack.aux = states[0].aux.flatten(1).to(at::kBFloat16).to(dtype);
       pack.last = states[0].last.to(at::kBFloat16).to(dtype);
       for (auto& candidate : candidates)
-        candidate.evaluation.add(sample.ids, sample.mask, draft::draft_choices(shape, candidate.weights, head, vocab, pack, c.train.ttt_steps), 0);
+        candidate.evaluation.add(sample.ids, sample.mask,
+                                 draft::draft_choices(shape, candidate.weights, head, vocab, pack, c.train.ttt_steps), 0);
       tokens += static_cast<std::int64_t>(sample.ids.size());
       progress.update(static_cast<std::int64_t>(std::min(samples.size(), i + R)));
     }
   });
 
-  base::Json result{{"checkpoint", checkpoint->path.filename().string()}, {"step", checkpoint->step}, {"dataset_hash", data->hash()},
+  base::Json result{{"checkpoint", checkpoint->path.filename().string()},
+                    {"step", checkpoint->step},
+                    {"dataset_hash", data->hash()},
                     {"weights_sha256", ckpt::vector_sha256(*checkpoint, "masters")}};
   for (auto& candidate : candidates) {
     candidate.evaluation.reduce(world);  // collective over world
@@ -121,8 +130,12 @@ int eval_phase(const ProgramContext& context, const EvalFlags& flags) {
     base::publish_text(c.run_dir / "eval.json", result.dump(1) + "\n");
     context.end_details["progress"] = true;
     context.ledger.phase(report::Phase::eval, report::PhaseState::complete,
-                         {{"samples", samples.size()}, {"tokens", tokens}, {"seconds", progress.elapsed_s()}, {"checkpoint", checkpoint->path.filename().string()},
-                          {"tau", result["trained"]["tau"]}, {"inputs", phase_inputs(c, report::Phase::eval)}});
+                         {{"samples", samples.size()},
+                          {"tokens", tokens},
+                          {"seconds", progress.elapsed_s()},
+                          {"checkpoint", checkpoint->path.filename().string()},
+                          {"tau", result["trained"]["tau"]},
+                          {"inputs", phase_inputs(c, report::Phase::eval)}});
   });
   return 0;
 }

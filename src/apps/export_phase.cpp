@@ -32,34 +32,42 @@ ic::ExportFormat format_from_name(const std::string& name) {
 }
 
 /// What a serving engine would load: the directory read back, widened to fp32.
-at::Tensor read_back(const std::filesystem::path& dir, ic::ExportFormat format, const ic::DrafterShape& shape, const ic::VocabMap& vocab,
-                     const std::array<std::int32_t, 3>& layers) {
+at::Tensor read_back(const std::filesystem::path& dir, ic::ExportFormat format, const ic::DrafterShape& shape,
+                     const ic::VocabMap& vocab, const std::array<std::int32_t, 3>& layers) {
   const auto drafter = ic::read_drafter(dir, format);
-  if (drafter.vocab.d2t != vocab.d2t || drafter.vocab.t2d != vocab.t2d) throw base::DataError(fmt::format("{}: the vocabulary map differs from vocab.safetensors", dir.string()));
-  if (drafter.aux_layers != layers) throw base::DataError(fmt::format("{}: layer ids [{}] do not stand for [{}]", dir.string(), fmt::join(drafter.aux_layers, ", "), fmt::join(layers, ", ")));
+  if (drafter.vocab.d2t != vocab.d2t || drafter.vocab.t2d != vocab.t2d)
+    throw base::DataError(fmt::format("{}: the vocabulary map differs from vocab.safetensors", dir.string()));
+  if (drafter.aux_layers != layers)
+    throw base::DataError(fmt::format("{}: layer ids [{}] do not stand for [{}]", dir.string(),
+                                      fmt::join(drafter.aux_layers, ", "), fmt::join(layers, ", ")));
   auto flat = at::empty({draft::parameter_count(shape)}, at::kBFloat16);
   auto* out = static_cast<std::byte*>(flat.mutable_data_ptr());
   for (std::size_t i = 0; i < drafter.tensors.size(); ++i) {
-    if (drafter.dtypes[i] != ic::Dtype::bf16) throw base::DataError(fmt::format("{}: tensor {} is {}, not BF16", dir.string(), i, ic::dtype_name(drafter.dtypes[i])));
+    if (drafter.dtypes[i] != ic::Dtype::bf16)
+      throw base::DataError(fmt::format("{}: tensor {} is {}, not BF16", dir.string(), i, ic::dtype_name(drafter.dtypes[i])));
     std::memcpy(out, drafter.tensors[i].data(), drafter.tensors[i].size());
     out += drafter.tensors[i].size();
   }
   return flat.to(at::kFloat);
 }
 
-/// Runs the exported drafter and the checkpoint (rounded to bf16, as exported) on a few samples of the store: the choices must be equal.
-/// Returns the share of slots at which both equal the unrounded checkpoint's choice.
-double compare(const draft::DrafterShape& shape, const at::Tensor& exported, const at::Tensor& masters, const draft::TargetHead& head,
-               const ic::VocabMap& vocab, train::StoreSource& source, const io::Store& store, const std::vector<std::int64_t>& samples, std::int64_t K,
-               const std::filesystem::path& dir) {
+/// Runs the exported drafter and the checkpoint (rounded to bf16, as exported) on a few samples of the store: the choices must be
+/// equal. Returns the share of slots at which both equal the unrounded checkpoint's choice.
+double compare(const draft::DrafterShape& shape, const at::Tensor& exported, const at::Tensor& masters,
+               const draft::TargetHead& head, const ic::VocabMap& vocab, train::StoreSource& source, const io::Store& store,
+               const std::vector<std::int64_t>& samples, std::int64_t K, const std::filesystem::path& dir) {
   const auto rounded = masters.to(at::kBFloat16).to(at::kFloat);
   std::int64_t slots = 0, same = 0;
   for (const auto s : samples) {
     const auto pack = source.load({{s}, store.length(s)});
-    const auto choose = [&](const at::Tensor& flat) { return draft::draft_choices(shape, draft::view_weights(shape, flat), head, vocab, pack, K); };
+    const auto choose = [&](const at::Tensor& flat) {
+      return draft::draft_choices(shape, draft::view_weights(shape, flat), head, vocab, pack, K);
+    };
     const auto a = choose(exported), b = choose(rounded), full = choose(masters);
     if (!a.draft_ids.equal(b.draft_ids))
-      throw base::DataError(fmt::format("{}: the exported drafter chooses other tokens than the checkpoint on sample {}", dir.string(), s), "the export is not usable");
+      throw base::DataError(
+          fmt::format("{}: the exported drafter chooses other tokens than the checkpoint on sample {}", dir.string(), s),
+          "the export is not usable");
     slots += (a.draft_ids >= 0).sum().item<std::int64_t>();
     same += ((a.draft_ids >= 0) & (a.draft_ids == full.draft_ids)).sum().item<std::int64_t>();
   }
@@ -85,7 +93,9 @@ void write_all(const ProgramContext& context, const ExportFlags& flags) {
   request.bos_token_ids = target.bos_token_ids;
   request.eos_token_ids = target.eos_token_ids;
   request.speculative_tokens = c.train.ttt_steps;
-  request.provenance = {{"producer", base::producer()}, {"step", checkpoint.step}, {"weights_sha256", ckpt::vector_sha256(checkpoint, "masters")},
+  request.provenance = {{"producer", base::producer()},
+                        {"step", checkpoint.step},
+                        {"weights_sha256", ckpt::vector_sha256(checkpoint, "masters")},
                         {"target_config_hash", dir.config_hash()}};
   const auto head = draft::load_target_head(dir, target, c10::Device(c10::DeviceType::CPU), c10::ScalarType::Float);
   at::Tensor embedding;
@@ -113,14 +123,19 @@ void write_all(const ProgramContext& context, const ExportFlags& flags) {
     const auto out = c.run_dir / "export" / name;
     std::filesystem::create_directories(out.parent_path());
     ic::write_export(out, format, request, tensors, vocab);
-    const auto same = compare(shape, read_back(out, format, shape, vocab, request.aux_layers), masters, head, vocab, source, store, samples, c.train.ttt_steps, out);
-    base::log_info(fmt::format("{}: {} tensors; same choices as the checkpoint on {} samples ({:.2f} % equal to fp32)", out.string(), tensors.size() + 2, samples.size(), 100 * same));
+    const auto same = compare(shape, read_back(out, format, shape, vocab, request.aux_layers), masters, head, vocab, source,
+                              store, samples, c.train.ttt_steps, out);
+    base::log_info(fmt::format("{}: {} tensors; same choices as the checkpoint on {} samples ({:.2f} % equal to fp32)",
+                               out.string(), tensors.size() + 2, samples.size(), 100 * same));
     written.push_back({{"format", name}, {"path", out.string()}, {"same_as_fp32", same}});
   }
   context.end_details["progress"] = true;
   context.ledger.phase(report::Phase::export_, report::PhaseState::complete,
-                       {{"checkpoint", checkpoint.path.filename().string()}, {"exports", written}, {"checked_samples", samples.size()},
-                        {"seconds", base::unix_now() - start}, {"inputs", phase_inputs(c, report::Phase::export_)}});
+                       {{"checkpoint", checkpoint.path.filename().string()},
+                        {"exports", written},
+                        {"checked_samples", samples.size()},
+                        {"seconds", base::unix_now() - start},
+                        {"inputs", phase_inputs(c, report::Phase::export_)}});
 }
 
 }  // namespace

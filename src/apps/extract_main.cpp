@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // aerie-extract: target forward over the samples that are missing -> store.
-#include <CLI/CLI.hpp>
 #include <fmt/format.h>
+#include <CLI/CLI.hpp>
 
 #include "extract_phase.hpp"
 #include "run.hpp"

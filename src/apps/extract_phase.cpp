@@ -20,7 +20,8 @@
 namespace aerie::apps {
 namespace {
 
-/// The same value as ModelDirectory::weights_hash, with the tensors dealt out to ranks: hundreds of gigabytes are read once, together.
+/// The same value as ModelDirectory::weights_hash, with the tensors dealt out to ranks: hundreds of gigabytes are read once,
+/// together.
 std::string weights_hash(const comm::Comm& world, const interchange::ModelDirectory& dir) {
   const auto names = dir.tensor_names();
   base::Json mine = base::Json::object();
@@ -38,7 +39,8 @@ std::string weights_hash(const comm::Comm& world, const interchange::ModelDirect
 
 /// Excluded by rule: listed and counted, no decision needed.
 bool excluded_by_rule(io::FailReason reason, const config::Config& c) {
-  return reason == io::FailReason::empty || reason == io::FailReason::no_loss || (reason == io::FailReason::too_long && c.dataset.overlength == "skip");
+  return reason == io::FailReason::empty || reason == io::FailReason::no_loss ||
+         (reason == io::FailReason::too_long && c.dataset.overlength == "skip");
 }
 
 base::Json counts_json(const io::Counts& n) {
@@ -67,7 +69,8 @@ void create_store(const ProgramContext& context, const dataset::Dataset& data, c
   comm::agree_after(context.world, "create the store", [&] {
     if (!context.world.is_root()) return;
     const bool fresh = !io::Store::exists(c.store_dir());
-    const auto plan = extract::plan_samples(data, identity.vocab_size, c.dataset.max_length, [&] { context.stop.throw_if_stopped(); });
+    const auto plan =
+        extract::plan_samples(data, identity.vocab_size, c.dataset.max_length, [&] { context.stop.throw_if_stopped(); });
     io::Store::create(c.store_dir(), identity, plan, c.extract.part_bytes);
     if (!fresh) return;
     for (std::int64_t i = 0; i < data.size(); ++i)
@@ -84,7 +87,8 @@ void retry_failed(const ProgramContext& context, io::Store& store) {
     if (!context.world.is_root()) return;
     std::vector<std::int64_t> again;
     for (std::int64_t i = 0; i < store.size(); ++i)
-      if (store.state(i).kind == io::StateKind::failed && (store.state(i).reason == io::FailReason::nonfinite || store.state(i).reason == io::FailReason::target))
+      if (store.state(i).kind == io::StateKind::failed &&
+          (store.state(i).reason == io::FailReason::nonfinite || store.state(i).reason == io::FailReason::target))
         again.push_back(i);
     io::set_pending(store, again, "aerie-extract --retry-failed");
     base::log_info(fmt::format("{} failed samples are to be tried again", again.size()));
@@ -92,7 +96,8 @@ void retry_failed(const ProgramContext& context, io::Store& store) {
   store.refresh();
 }
 
-int finish(const ProgramContext& context, const dataset::Dataset& data, const io::Store& store, const extract::ExtractResult& result) {
+int finish(const ProgramContext& context, const dataset::Dataset& data, const io::Store& store,
+           const extract::ExtractResult& result) {
   const auto counts = store.counts();
   auto evidence = counts_json(counts);
   evidence["tokens"] = result.tokens;
@@ -106,14 +111,16 @@ int finish(const ProgramContext& context, const dataset::Dataset& data, const io
   context.end_details["done"] = counts.done + counts.failed;
   context.end_details["progress"] = result.samples > 0;
   context.status.update({{"phase", "extract"}, {"done", counts.done}, {"failed", counts.failed}, {"total", counts.total}}, true);
-  base::log_info(fmt::format("{} samples, {} tokens in {} ({} tok/s); store: {} done, {} failed, {} missing of {}", result.samples, result.tokens,
-                             base::format_duration(result.seconds),
-                             base::format_count(result.seconds > 0 ? static_cast<double>(result.tokens) / result.seconds : 0), counts.done, counts.failed,
-                             counts.pending, counts.total));
+  base::log_info(fmt::format("{} samples, {} tokens in {} ({} tok/s); store: {} done, {} failed, {} missing of {}",
+                             result.samples, result.tokens, base::format_duration(result.seconds),
+                             base::format_count(result.seconds > 0 ? static_cast<double>(result.tokens) / result.seconds : 0),
+                             counts.done, counts.failed, counts.pending, counts.total));
   if (result.stopped) {
     ledger.phase(report::Phase::extract, report::PhaseState::interrupted, evidence);
-    throw base::StopRequested(fmt::format("stopped by {} with {} of {} samples left", context.stop.reason().empty() ? "another rank" : context.stop.reason(), counts.pending, counts.total),
-                              "run the same command again: it goes on where it was");
+    throw base::StopRequested(
+        fmt::format("stopped by {} with {} of {} samples left",
+                    context.stop.reason().empty() ? "another rank" : context.stop.reason(), counts.pending, counts.total),
+        "run the same command again: it goes on where it was");
   }
   if (counts.pending > 0) {
     ledger.phase(report::Phase::extract, report::PhaseState::interrupted, evidence);
@@ -126,9 +133,11 @@ int finish(const ProgramContext& context, const dataset::Dataset& data, const io
     std::string names;
     for (std::size_t i = 0; i < open.size() && i < 20; ++i)
       names += fmt::format("\n  sample {} ({}): {}", open[i], data.id(open[i]), io::reason_name(store.state(open[i]).reason));
-    if (open.size() > 20) names += fmt::format("\n  and {} more (aerie status {})", open.size() - 20, context.config.run_dir.string());
-    throw base::DataError(fmt::format("{} samples failed and nobody has decided about them:{}", open.size(), names),
-                          fmt::format("aerie accept-missing {} --all-failed --reason TEXT, then run again", context.config.run_dir.string()));
+    if (open.size() > 20)
+      names += fmt::format("\n  and {} more (aerie status {})", open.size() - 20, context.config.run_dir.string());
+    throw base::DataError(
+        fmt::format("{} samples failed and nobody has decided about them:{}", open.size(), names),
+        fmt::format("aerie accept-missing {} --all-failed --reason TEXT, then run again", context.config.run_dir.string()));
   }
   ledger.phase(report::Phase::extract, report::PhaseState::complete, evidence);
   return 0;
@@ -156,7 +165,8 @@ int extract_phase(const ProgramContext& context, const ExtractFlags& flags) {
     options.streamed = c.target.stream == "layers";
     identity = store_identity(c, *dir, target_config, *data);
     identity.gemm_rows = options.gemm_rows;
-    identity.producer = fmt::format("{}, {} on {}", base::producer(), options.dtype == c10::ScalarType::Float ? "fp32" : "bf16", options.device.is_cpu() ? "cpu" : "cuda");
+    identity.producer = fmt::format("{}, {} on {}", base::producer(), options.dtype == c10::ScalarType::Float ? "fp32" : "bf16",
+                                    options.device.is_cpu() ? "cpu" : "cuda");
   });
   identity.target_weights_hash = weights_hash(world, *dir);  // collective over world
   create_store(context, *data, identity);                    // collective over world
@@ -169,11 +179,13 @@ int extract_phase(const ProgramContext& context, const ExtractFlags& flags) {
   if (world.max(before.pending) > 0) {
     if (world.is_root()) {
       context.ledger.phase(report::Phase::extract, report::PhaseState::running);
-      base::log_info(fmt::format("{} of {} samples to do ({} done, {} failed) on {} rank{}, {}", before.pending, before.total, before.done, before.failed,
-                                 world.size(), world.size() == 1 ? "" : "s", device::describe(options.device)));
+      base::log_info(fmt::format("{} of {} samples to do ({} done, {} failed) on {} rank{}, {}", before.pending, before.total,
+                                 before.done, before.failed, world.size(), world.size() == 1 ? "" : "s",
+                                 device::describe(options.device)));
     }
     std::optional<target::TargetModel> model;
-    comm::agree_after(world, "load the target", [&] { model = target::TargetModel::load(*dir, options); });  // collective over world
+    comm::agree_after(world, "load the target",
+                      [&] { model = target::TargetModel::load(*dir, options); });  // collective over world
     extract::ExtractOptions extract_options;
     extract_options.batch_tokens = c.extract.batch_tokens > 0 ? c.extract.batch_tokens : options.device.is_cpu() ? 4096 : 32768;
     extract_options.commit.commit_bytes = c.extract.commit_bytes;
@@ -181,11 +193,18 @@ int extract_phase(const ProgramContext& context, const ExtractFlags& flags) {
     const auto self = base::this_process();
     extract_options.commit.holder = fmt::format("job {} host {} pid {}", self.job.empty() ? "-" : self.job, self.host, self.pid);
     base::Progress progress("", "samples", before.total);
-    result = extract::extract(world, *store, *data, *model, extract_options, context.stop, [&](const io::Counts& n) {  // collective over world
-      progress.update(n.done + n.failed, n.done_tokens, n.total_tokens);
-      context.status.update({{"phase", "extract"}, {"done", n.done}, {"failed", n.failed}, {"total", n.total}, {"tokens", n.done_tokens},
-                             {"total_tokens", n.total_tokens}, {"rate_tokens_per_s", static_cast<double>(n.done_tokens - before.done_tokens) / std::max(1e-9, progress.elapsed_s())}});
-    });
+    result = extract::extract(
+        world, *store, *data, *model, extract_options, context.stop, [&](const io::Counts& n) {  // collective over world
+          progress.update(n.done + n.failed, n.done_tokens, n.total_tokens);
+          context.status.update({{"phase", "extract"},
+                                 {"done", n.done},
+                                 {"failed", n.failed},
+                                 {"total", n.total},
+                                 {"tokens", n.done_tokens},
+                                 {"total_tokens", n.total_tokens},
+                                 {"rate_tokens_per_s", static_cast<double>(n.done_tokens - before.done_tokens) /
+                                                           std::max(1e-9, progress.elapsed_s())}});
+        });
   }
   // Rank 0 decides; the others follow through the agreement at the end.
   int code = 0;

@@ -8,7 +8,8 @@ namespace aerie::apps {
 struct ExtractFlags {
   bool retry_failed = false;
 };
-/// Exit code 0: every sample is done, excluded by rule or decided; 65: undecided failures (named); 75: stopped safely. Collective.
+/// Exit code 0: every sample is done, excluded by rule or decided; 65: undecided failures (named); 75: stopped safely.
+/// Collective.
 int extract_phase(const ProgramContext& context, const ExtractFlags& flags);
 
 }  // namespace aerie::apps

@@ -47,13 +47,15 @@ interchange::DrafterShape drafter_shape(const config::Config& config, const inte
     throw base::ConfigError(fmt::format("draft.hidden_size = {}, but the target's is {}", s.hidden_size, target.hidden_size),
                             "the drafter shares the target's embedding, so both are the same");
   if (s.num_heads % s.num_kv_heads != 0)
-    throw base::ConfigError(fmt::format("draft.heads = {} is not a multiple of draft.kv_heads = {}", s.num_heads, s.num_kv_heads));
-  if (s.head_dim % 2 != 0) throw base::ConfigError(fmt::format("draft.head_dim = {} is odd: rotary embedding needs pairs", s.head_dim));
+    throw base::ConfigError(
+        fmt::format("draft.heads = {} is not a multiple of draft.kv_heads = {}", s.num_heads, s.num_kv_heads));
+  if (s.head_dim % 2 != 0)
+    throw base::ConfigError(fmt::format("draft.head_dim = {} is odd: rotary embedding needs pairs", s.head_dim));
   return s;
 }
 
-io::StoreIdentity store_identity(const config::Config& config, const interchange::ModelDirectory& dir, const interchange::TargetConfig& target,
-                                 const dataset::Dataset& data) {
+io::StoreIdentity store_identity(const config::Config& config, const interchange::ModelDirectory& dir,
+                                 const interchange::TargetConfig& target, const dataset::Dataset& data) {
   io::StoreIdentity id;
   id.hidden_size = target.hidden_size;
   id.max_length = config.dataset.max_length;
@@ -87,16 +89,18 @@ void check_store(const io::Store& store, const io::StoreIdentity& expected) {
   wanted.last_hidden_norm = found.last_hidden_norm;
   const auto differences = io::Store::differences(found, wanted);
   if (!differences.empty())
-    throw base::RefusedError(fmt::format("{} was made for something else:\n  {}", store.path().string(), fmt::join(differences, "\n  ")),
-                             "use the target, dataset and layers that it was made with, or another run directory");
+    throw base::RefusedError(
+        fmt::format("{} was made for something else:\n  {}", store.path().string(), fmt::join(differences, "\n  ")),
+        "use the target, dataset and layers that it was made with, or another run directory");
 }
 
 void check_tokenizer(const dataset::Dataset& data, const interchange::ModelDirectory& dir, const config::Config& config) {
-  if (data.tokenizer_hash().empty() || !config.dataset.chat_template.empty()) return;  // imported without one, or another template by choice
+  if (data.tokenizer_hash().empty() || !config.dataset.chat_template.empty())
+    return;  // imported without one, or another template by choice
   const auto own = dir.tokenizer_hash();
   if (own != data.tokenizer_hash())
-    throw base::DataError(fmt::format("{} was prepared with another tokenizer or chat template: {} there, {} in {}", data.path().string(),
-                                      data.tokenizer_hash(), own, dir.path().string()),
+    throw base::DataError(fmt::format("{} was prepared with another tokenizer or chat template: {} there, {} in {}",
+                                      data.path().string(), data.tokenizer_hash(), own, dir.path().string()),
                           "prepare the conversations again with this target");
 }
 
@@ -108,7 +112,8 @@ std::vector<std::int64_t> training_samples(const config::Config& config, const d
     if (holdout > 0 && dataset::is_held_out(data.id(i), holdout)) continue;
     out.push_back(i);
   }
-  if (out.empty()) throw base::DataError(fmt::format("{}: no sample to train on", store.path().string()), "extract first, or hold out less");
+  if (out.empty())
+    throw base::DataError(fmt::format("{}: no sample to train on", store.path().string()), "extract first, or hold out less");
   return out;
 }
 

@@ -19,18 +19,24 @@ std::string phase_inputs(const config::Config& config, report::Phase phase) {
   c.extract.batch_tokens = defaults.extract.batch_tokens;
   if (phase != eval && phase != bench) c.eval.every_steps = defaults.eval.every_steps, c.eval.chain = defaults.eval.chain;
   switch (phase) {
-    case prepare: return config::sections_hash(c, {"target", "dataset", "eval"});
+    case prepare:
+      return config::sections_hash(c, {"target", "dataset", "eval"});
     case extract:
-    case verify: return config::sections_hash(c, {"target", "dataset", "extract"});
+    case verify:
+      return config::sections_hash(c, {"target", "dataset", "extract"});
     case vocab:
       c.draft = {};
       c.draft.vocab_size = config.draft.vocab_size;
       return config::sections_hash(c, {"dataset", "draft", "eval"});
-    case train: return config::sections_hash(c, {"target", "dataset", "extract", "draft", "train"});
-    case export_: return config::sections_hash(c, {"target", "dataset", "extract", "draft", "train", "export"});
+    case train:
+      return config::sections_hash(c, {"target", "dataset", "extract", "draft", "train"});
+    case export_:
+      return config::sections_hash(c, {"target", "dataset", "extract", "draft", "train", "export"});
     case eval:
-    case bench: return config::sections_hash(c, {"target", "dataset", "extract", "draft", "train", "eval"});
-    case preflight: break;
+    case bench:
+      return config::sections_hash(c, {"target", "dataset", "extract", "draft", "train", "eval"});
+    case preflight:
+      break;
   }
   return config::config_hash(c);
 }

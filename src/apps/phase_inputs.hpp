@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which part of the configuration a phase depends on, as a hash: recorded when it runs, compared when `aerie run` asks whether it is
-// still done.
+// Which part of the configuration a phase depends on, as a hash: recorded when it runs, compared when `aerie run` asks whether it
+// is still done.
 #pragma once
 #include <string>
 

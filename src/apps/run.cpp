@@ -11,8 +11,8 @@
 #include <cstdlib>
 #include <optional>
 
-#include <CLI/CLI.hpp>
 #include <fmt/format.h>
+#include <CLI/CLI.hpp>
 
 #include "inputs.hpp"
 #include "outcome.hpp"
@@ -72,7 +72,8 @@ class Program {
     return attempt();
   }
 
-  /// The attempt's end line; a phase that is still running becomes interrupted or failed. On rank 0, or on the rank that ends all.
+  /// The attempt's end line; a phase that is still running becomes interrupted or failed. On rank 0, or on the rank that ends
+  /// all.
   void record_end(const Outcome& end) {
     if (!ledger_ || attempt_ == 0) return;
     const auto reason = end.what.empty() ? (end.code == 0 ? "done" : fmt::format("exit {}", end.code)) : end.what;
@@ -101,15 +102,18 @@ class Program {
     const auto hashes = world_.all_gather(config::config_hash(config_));
     for (std::size_t r = 1; r < hashes.size(); ++r)
       if (hashes[r] != hashes[0])
-        throw base::ConfigError(fmt::format("rank {} reads another configuration than rank 0", r), "the run directory must be shared");
+        throw base::ConfigError(fmt::format("rank {} reads another configuration than rank 0", r),
+                                "the run directory must be shared");
   }
 
   int attempt() {
     stop::StopToken stop(config_.run_dir, world_.is_root());
-    if (stop.agree(world_) == stop::Request::stop) throw base::StopRequested(stop.reason().empty() ? "a stop was asked for" : stop.reason());
+    if (stop.agree(world_) == stop::Request::stop)
+      throw base::StopRequested(stop.reason().empty() ? "a stop was asked for" : stop.reason());
     comm::agree_after(world_, "lock", [&] {
       if (world_.is_root() && spec_.lock != ProgramSpec::Lock::none)
-        lock_ = lock_run(config_, spec_.lock == ProgramSpec::Lock::shared ? base::FileLock::Mode::shared : base::FileLock::Mode::exclusive,
+        lock_ = lock_run(config_,
+                         spec_.lock == ProgramSpec::Lock::shared ? base::FileLock::Mode::shared : base::FileLock::Mode::exclusive,
                          program_);
     });
     ledger_.emplace(config_.run_dir);
@@ -134,9 +138,15 @@ class Program {
     for (std::size_t r = 0; r < hosts.size(); ++r) by_host[hosts[r]] = boots[r];
     base::Json inputs;  // of a program that is a phase
     for (int p = 0; p <= static_cast<int>(report::Phase::bench); ++p)
-      if (report::phase_name(static_cast<report::Phase>(p)) == spec_.name) inputs = phase_inputs(config_, static_cast<report::Phase>(p));
-    return {{"inputs", inputs}, {"ranks", world_.size()}, {"hosts", hosts}, {"boot_ids", by_host}, {"versions", version_record()},
-            {"config_hash", config::config_hash(config_)}, {"restart_count", self.restart_count}};
+      if (report::phase_name(static_cast<report::Phase>(p)) == spec_.name)
+        inputs = phase_inputs(config_, static_cast<report::Phase>(p));
+    return {{"inputs", inputs},
+            {"ranks", world_.size()},
+            {"hosts", hosts},
+            {"boot_ids", by_host},
+            {"versions", version_record()},
+            {"config_hash", config::config_hash(config_)},
+            {"restart_count", self.restart_count}};
   }
 
   void close_phase(const Outcome& end) {
@@ -171,9 +181,7 @@ int run_mpi_program(int argc, char** argv, const ProgramSpec& spec) {
 
   Program program(spec, world);
   const auto mine = outcome_of([&] { return program.run(argc, argv); });
-  const auto record = [&](const Outcome& end) {
-    return outcome_of([&] { return program.record_end(end), 0; });
-  };
+  const auto record = [&](const Outcome& end) { return outcome_of([&] { return program.record_end(end), 0; }); };
   auto end = end_together(last, mine, abort_after_s(), [&] { record(mine); });
   const auto recorded = world.is_root() ? record(end) : Outcome{};
   if (recorded.failed()) {

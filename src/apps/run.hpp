@@ -35,9 +35,9 @@ struct ProgramSpec {
   std::function<int(const ProgramContext&)> body;
 };
 
-/// Collective over all ranks; every rank returns the same code. What is thrown on all ranks, or after which all ranks still arrive here,
-/// ends with one line `error: rank 3 gpu07: <what> (<hint>)` and the lowest failing rank's code. When the others do not arrive within
-/// `AERIE_ABORT_AFTER` seconds (default 10) they are taken to be inside a collective, and MPI_Abort ends them.
+/// Collective over all ranks; every rank returns the same code. What is thrown on all ranks, or after which all ranks still
+/// arrive here, ends with one line `error: rank 3 gpu07: <what> (<hint>)` and the lowest failing rank's code. When the others do
+/// not arrive within `AERIE_ABORT_AFTER` seconds (default 10) they are taken to be inside a collective, and MPI_Abort ends them.
 int run_mpi_program(int argc, char** argv, const ProgramSpec& spec);
 
 }  // namespace aerie::apps

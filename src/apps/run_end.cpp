@@ -32,7 +32,8 @@ bool all_arrive(const comm::Comm& world, double seconds) {
 }
 }  // namespace
 
-Outcome end_together(const comm::Comm& world, const Outcome& mine, double abort_after_s, const std::function<void()>& before_abort) {
+Outcome end_together(const comm::Comm& world, const Outcome& mine, double abort_after_s,
+                     const std::function<void()>& before_abort) {
   const int rank = world.rank();
   if (!all_arrive(world, mine.failed() ? abort_after_s : -1.0)) {
     print(error_line(mine, rank, base::host_name()));

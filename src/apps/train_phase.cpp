@@ -23,12 +23,14 @@ namespace aerie::apps {
 namespace {
 
 /// n_k contributions of every dataset sample, [samples * K]; ranks share the reading. Collective over world.
-std::vector<std::int64_t> loss_counts(const comm::Comm& world, const dataset::Dataset& data, const std::vector<std::int64_t>& samples, std::int64_t K,
-                                      dataset::MaskAlignment alignment, dataset::Normalize normalize) {
+std::vector<std::int64_t> loss_counts(const comm::Comm& world, const dataset::Dataset& data,
+                                      const std::vector<std::int64_t>& samples, std::int64_t K, dataset::MaskAlignment alignment,
+                                      dataset::Normalize normalize) {
   std::vector<std::int64_t> table(static_cast<std::size_t>(data.size() * K), 0);
   comm::agree_after(world, "count loss slots", [&] {
     dataset::Tokens tokens;
-    for (std::size_t i = static_cast<std::size_t>(world.rank()); i < samples.size(); i += static_cast<std::size_t>(world.size())) {
+    for (std::size_t i = static_cast<std::size_t>(world.rank()); i < samples.size();
+         i += static_cast<std::size_t>(world.size())) {
       data.read(samples[i], tokens);
       const auto n = dataset::loss_slot_counts(tokens.mask, K, alignment, normalize);
       std::copy(n.begin(), n.end(), table.begin() + samples[i] * K);
@@ -38,7 +40,8 @@ std::vector<std::int64_t> loss_counts(const comm::Comm& world, const dataset::Da
   return table;
 }
 
-/// The newest checkpoint that verifies, or nothing when the run has never had one. Rank 0 chooses, all open the same. Collective over world.
+/// The newest checkpoint that verifies, or nothing when the run has never had one. Rank 0 chooses, all open the same. Collective
+/// over world.
 std::optional<ckpt::Checkpoint> choose_checkpoint(const ProgramContext& context, const TrainFlags& flags) {
   const auto& root = context.config.checkpoint_dir();
   std::string chosen;
@@ -47,7 +50,8 @@ std::optional<ckpt::Checkpoint> choose_checkpoint(const ProgramContext& context,
     ckpt::remove_leftovers(root);
     if (flags.fresh) {
       if (!ckpt::list_steps(root).empty())
-        throw base::RefusedError(fmt::format("--fresh, but {} holds checkpoints", root.string()), "move them away, or leave --fresh out to go on");
+        throw base::RefusedError(fmt::format("--fresh, but {} holds checkpoints", root.string()),
+                                 "move them away, or leave --fresh out to go on");
       context.ledger.decision("fresh-start", base::Json::object());
       return;
     }
@@ -75,7 +79,8 @@ void guard_progress(const ProgramContext& context, const TrainFlags& flags) {
     if (flags.reset_attempts) context.ledger.decision("reset-attempts", {{"program", "train"}});
     const auto n = report::attempts_without_progress(context.ledger.read(), "train");
     if (n >= 3)
-      throw base::NoProgressError(fmt::format("{} attempts of train in a row made no progress", n), "repair the cause (aerie status), then start with --reset-attempts");
+      throw base::NoProgressError(fmt::format("{} attempts of train in a row made no progress", n),
+                                  "repair the cause (aerie status), then start with --reset-attempts");
   });
 }
 
@@ -109,7 +114,7 @@ train::TrainerOptions trainer_options(const ProgramContext& context) {
 int train_phase(const ProgramContext& context, const TrainFlags& flags) {
   const auto& c = context.config;
   const auto& world = context.world;
-  guard_progress(context, flags);  // collective over world
+  guard_progress(context, flags);                                     // collective over world
   const auto device = device::choose_device(c.target.device, world);  // collective over world
   const auto dtype = device::choose_dtype(c.train.dtype, device);
 
@@ -133,12 +138,14 @@ int train_phase(const ProgramContext& context, const TrainFlags& flags) {
     vocab = interchange::read_vocab_map(c.run_dir / "vocab.safetensors");
     interchange::check_vocab_map(vocab, (c.run_dir / "vocab.safetensors").string());
     if (vocab.draft_size() != shape.draft_vocab_size || vocab.target_size() != shape.vocab_size)
-      throw base::RefusedError(fmt::format("vocab.safetensors maps {} of {} tokens, the configuration wants {} of {}", vocab.draft_size(), vocab.target_size(),
-                                           shape.draft_vocab_size, shape.vocab_size),
+      throw base::RefusedError(fmt::format("vocab.safetensors maps {} of {} tokens, the configuration wants {} of {}",
+                                           vocab.draft_size(), vocab.target_size(), shape.draft_vocab_size, shape.vocab_size),
                                fmt::format("run `aerie vocab {}` again", c.run_dir.string()));
     samples = training_samples(c, *data, *store);
     head = draft::load_target_head(dir, target, device, dtype);
-    initial = draft::initial_weights(shape, c.train.seed, draft::load_target_head(dir, target, c10::Device(c10::DeviceType::CPU), c10::ScalarType::Float).lm_head, vocab);
+    initial = draft::initial_weights(
+        shape, c.train.seed,
+        draft::load_target_head(dir, target, c10::Device(c10::DeviceType::CPU), c10::ScalarType::Float).lm_head, vocab);
   });
 
   std::vector<std::int64_t> lengths(static_cast<std::size_t>(store->size()));
@@ -146,16 +153,21 @@ int train_phase(const ProgramContext& context, const TrainFlags& flags) {
   dataset::PackList packs(samples, lengths, c.train.seed, c.train.pack_tokens);
   auto options = trainer_options(context);
   const auto per_epoch = packs.packs_in_epoch(0);
-  options.total_steps = c.train.steps > 0 ? c.train.steps
-                                          : std::max<std::int64_t>(1, static_cast<std::int64_t>(std::ceil(c.train.epochs * static_cast<double>(per_epoch) / static_cast<double>(options.packs_per_step))));
-  const auto table = loss_counts(world, *data, samples, c.train.ttt_steps, options.unroll.alignment, dataset::normalize_from_name(c.train.normalize));
+  options.total_steps =
+      c.train.steps > 0
+          ? c.train.steps
+          : std::max<std::int64_t>(1, static_cast<std::int64_t>(std::ceil(c.train.epochs * static_cast<double>(per_epoch) /
+                                                                          static_cast<double>(options.packs_per_step))));
+  const auto table = loss_counts(world, *data, samples, c.train.ttt_steps, options.unroll.alignment,
+                                 dataset::normalize_from_name(c.train.normalize));
   options.identity = config::result_keys(c);
   options.identity["store_uuid"] = store->uuid();
   options.identity["dataset_hash"] = data->hash();
   options.identity["samples_hash"] = samples_hash(samples);
   options.identity["vocab_hash"] = interchange::vocab_hash(vocab);
   options.identity["total_steps"] = options.total_steps;
-  options.identity["compute"] = fmt::format("{} {}", device.is_cpu() ? "cpu" : "cuda", dtype == c10::ScalarType::Float ? "fp32" : "bf16");
+  options.identity["compute"] =
+      fmt::format("{} {}", device.is_cpu() ? "cpu" : "cuda", dtype == c10::ScalarType::Float ? "fp32" : "bf16");
 
   const auto transport = comm::make_mpi_transport(world);
   train::StoreSource source(*store, head, device, dtype);
@@ -164,7 +176,7 @@ int train_phase(const ProgramContext& context, const TrainFlags& flags) {
   if (checkpoint)
     trainer.resume(*checkpoint);  // collective over world
   else
-    trainer.start(initial);       // collective over world
+    trainer.start(initial);  // collective over world
   initial.reset();
 
   std::optional<report::Metrics> metrics;
@@ -172,9 +184,11 @@ int train_phase(const ProgramContext& context, const TrainFlags& flags) {
     if (world.is_root()) metrics.emplace(c.run_dir / "metrics.jsonl", trainer.step());
   });
   if (world.is_root()) {
-    base::log_info(fmt::format("{} parameters, {} samples in {} packs an epoch, steps {}..{} of {} packs, {} rank{} ({}), {} transport", base::format_count(static_cast<double>(draft::parameter_count(shape))),
-                               samples.size(), per_epoch, trainer.step(), options.total_steps, options.packs_per_step, world.size(), world.size() == 1 ? "" : "s",
-                               device::describe(device), transport->name()));
+    base::log_info(
+        fmt::format("{} parameters, {} samples in {} packs an epoch, steps {}..{} of {} packs, {} rank{} ({}), {} transport",
+                    base::format_count(static_cast<double>(draft::parameter_count(shape))), samples.size(), per_epoch,
+                    trainer.step(), options.total_steps, options.packs_per_step, world.size(), world.size() == 1 ? "" : "s",
+                    device::describe(device), transport->name()));
     if (checkpoint) base::log_info(fmt::format("going on from {}", checkpoint->path.string()));
     context.ledger.phase(report::Phase::train, report::PhaseState::running);
   }
@@ -188,10 +202,23 @@ int train_phase(const ProgramContext& context, const TrainFlags& flags) {
       [&](const train::StepReport& r) {
         tokens += r.tokens;
         seconds += r.seconds;
-        metrics->write({{"step", r.step}, {"lr", r.lr}, {"loss", r.loss}, {"step_loss", r.step_loss}, {"match", r.match}, {"cumulative", r.cumulative},
-                        {"grad_norm", r.grad_norm}, {"tokens", r.tokens}, {"seconds", r.seconds}, {"waiting_s", r.waiting_s}, {"time", base::unix_now()}});
+        metrics->write({{"step", r.step},
+                        {"lr", r.lr},
+                        {"loss", r.loss},
+                        {"step_loss", r.step_loss},
+                        {"match", r.match},
+                        {"cumulative", r.cumulative},
+                        {"grad_norm", r.grad_norm},
+                        {"tokens", r.tokens},
+                        {"seconds", r.seconds},
+                        {"waiting_s", r.waiting_s},
+                        {"time", base::unix_now()}});
         progress.update(r.step, tokens, 0, fmt::format("loss {:.3f} match {:.3f}", r.loss, r.match.front()));
-        context.status.update({{"phase", "train"}, {"step", r.step}, {"total", options.total_steps}, {"done", r.step}, {"loss", r.loss},
+        context.status.update({{"phase", "train"},
+                               {"step", r.step},
+                               {"total", options.total_steps},
+                               {"done", r.step},
+                               {"loss", r.loss},
                                {"rate_tokens_per_s", seconds > 0 ? static_cast<double>(tokens) / seconds : 0.0}});
       },
       [&](std::int64_t step, const ckpt::Saved& saved) {
@@ -200,16 +227,24 @@ int train_phase(const ProgramContext& context, const TrainFlags& flags) {
       });
 
   if (world.is_root()) {
-    base::Json evidence{{"step", trainer.step()}, {"total_steps", options.total_steps}, {"tokens", tokens}, {"seconds", seconds},
-                        {"weights_sha256", trainer.weights_sha256()}, {"inputs", phase_inputs(c, report::Phase::train)}};
+    base::Json evidence{{"step", trainer.step()},
+                        {"total_steps", options.total_steps},
+                        {"tokens", tokens},
+                        {"seconds", seconds},
+                        {"weights_sha256", trainer.weights_sha256()},
+                        {"inputs", phase_inputs(c, report::Phase::train)}};
     context.end_details["progress"] = trainer.step() > first_step;
     context.end_details["done"] = trainer.step();
-    context.ledger.phase(report::Phase::train, end == train::Trainer::End::finished ? report::PhaseState::complete : report::PhaseState::interrupted, evidence);
-    context.status.update({{"phase", "train"}, {"step", trainer.step()}, {"total", options.total_steps}, {"done", trainer.step()}}, true);
+    context.ledger.phase(report::Phase::train,
+                         end == train::Trainer::End::finished ? report::PhaseState::complete : report::PhaseState::interrupted,
+                         evidence);
+    context.status.update(
+        {{"phase", "train"}, {"step", trainer.step()}, {"total", options.total_steps}, {"done", trainer.step()}}, true);
     base::log_info(fmt::format("weights {}", trainer.weights_sha256()));
   }
   if (end == train::Trainer::End::stopped)
-    throw base::StopRequested(fmt::format("stopped by {} after step {}", context.stop.reason().empty() ? "another rank" : context.stop.reason(), trainer.step()),
+    throw base::StopRequested(fmt::format("stopped by {} after step {}",
+                                          context.stop.reason().empty() ? "another rank" : context.stop.reason(), trainer.step()),
                               "run the same command again: it goes on where it was");
   return 0;
 }

@@ -51,7 +51,8 @@ std::string format_version(const std::string& program, const base::Json& record)
                                 record.at("revision").get<std::string>(), record.at("compiler").get<std::string>());
   for (const auto& [name, v] : record.at("libraries").items()) {
     const auto compiled = v.at("compiled").get<std::string>(), loaded = v.at("loaded").get<std::string>();
-    out += fmt::format("{} {}{}\n", name, loaded, compiled == loaded ? "" : fmt::format(" (warning: compiled with {})", compiled));
+    out +=
+        fmt::format("{} {}{}\n", name, loaded, compiled == loaded ? "" : fmt::format(" (warning: compiled with {})", compiled));
   }
   return out;
 }

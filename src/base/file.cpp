@@ -54,14 +54,16 @@ File open_read(const std::filesystem::path& path) {
 void pread_full(const File& file, std::span<std::byte> bytes, std::int64_t offset) {
   std::size_t done = 0;
   while (done < bytes.size()) {
-    const auto n = ::pread(file.fd(), bytes.data() + done, std::min(max_call, bytes.size() - done), offset + static_cast<std::int64_t>(done));
+    const auto n = ::pread(file.fd(), bytes.data() + done, std::min(max_call, bytes.size() - done),
+                           offset + static_cast<std::int64_t>(done));
     if (n < 0) {
       if (errno == EINTR) continue;
       throw_errno(errno, fmt::format("read {} at {}", file.path().string(), offset));
     }
     if (n == 0)
       throw DataError(fmt::format("{}: {} bytes wanted at offset {}, but the file ends at {}", file.path().string(), bytes.size(),
-                                  offset, file_size(file)), "the file is cut short");
+                                  offset, file_size(file)),
+                      "the file is cut short");
     done += static_cast<std::size_t>(n);
   }
 }
@@ -69,7 +71,8 @@ void pwrite_full(const File& file, std::span<const std::byte> bytes, std::int64_
   std::size_t done = 0;
   while (done < bytes.size()) {
     if (const int e = fault_point("file.pwrite")) throw_errno(e, fmt::format("write {} at {}", file.path().string(), offset));
-    const auto n = ::pwrite(file.fd(), bytes.data() + done, std::min(max_call, bytes.size() - done), offset + static_cast<std::int64_t>(done));
+    const auto n = ::pwrite(file.fd(), bytes.data() + done, std::min(max_call, bytes.size() - done),
+                            offset + static_cast<std::int64_t>(done));
     if (n < 0) {
       if (errno == EINTR) continue;
       throw_errno(errno, fmt::format("write {} at {}", file.path().string(), offset));
@@ -123,7 +126,8 @@ std::string read_text(const std::filesystem::path& path) {
 }
 
 void publish_text(const std::filesystem::path& path, std::string_view text, bool durable) {
-  // Host and pid: two nodes that publish the same file (in containers often with the same small pid) must not share the temporary.
+  // Host and pid: two nodes that publish the same file (in containers often with the same small pid) must not share the
+  // temporary.
   const auto tmp = std::filesystem::path(path.string() + fmt::format(".tmp.{}.{}", host_name(), ::getpid()));
   try {
     auto f = open_file(tmp, O_WRONLY | O_CREAT | O_TRUNC);

@@ -21,8 +21,9 @@ Json read_json(const std::filesystem::path& path) { return parse_json(read_text(
 std::string canonical(const Json& value) { return value.dump(); }  // nlohmann's objects are sorted maps
 
 namespace {
-/// True for the beginning of a JSON object whose end never reached the disk: brackets or a string are still open, or a file system left
-/// zero bytes where the data should be. The bytes of a line that was once whole and was then edited or damaged close all they open.
+/// True for the beginning of a JSON object whose end never reached the disk: brackets or a string are still open, or a file
+/// system left zero bytes where the data should be. The bytes of a line that was once whole and was then edited or damaged close
+/// all they open.
 bool is_torn(std::string_view row) {
   if (row.find_first_not_of('\0') == std::string_view::npos || row.back() == '\0') return true;
   if (row.front() != '{') return false;
@@ -31,8 +32,10 @@ bool is_torn(std::string_view row) {
   for (std::size_t i = 0; i < row.size(); ++i) {
     const char c = row[i];
     if (in_string) {
-      if (c == '\\') ++i;
-      else if (c == '"') in_string = false;
+      if (c == '\\')
+        ++i;
+      else if (c == '"')
+        in_string = false;
     } else if (c == '"') {
       in_string = true;
     } else if (c == '{' || c == '[') {

@@ -51,7 +51,8 @@ std::string format_duration(double seconds) {
 }
 std::string format_bytes(double bytes) {
   for (const char* unit : {"B", "KiB", "MiB", "GiB", "TiB"}) {
-    if (bytes < 1024 || std::string_view(unit) == "TiB") return fmt::format("{:.{}f} {}", bytes, bytes < 10 && unit[0] != 'B' ? 1 : 0, unit);
+    if (bytes < 1024 || std::string_view(unit) == "TiB")
+      return fmt::format("{:.{}f} {}", bytes, bytes < 10 && unit[0] != 'B' ? 1 : 0, unit);
     bytes /= 1024;
   }
   return {};
@@ -65,8 +66,12 @@ std::string format_count(double value) {
 }
 
 Progress::Progress(std::string what, std::string unit, std::int64_t total, double interval_s)
-    : what_(std::move(what)), unit_(std::move(unit)), total_(total), interval_s_(interval_s),
-      start_(std::chrono::steady_clock::now()), last_(start_) {}
+    : what_(std::move(what)),
+      unit_(std::move(unit)),
+      total_(total),
+      interval_s_(interval_s),
+      start_(std::chrono::steady_clock::now()),
+      last_(start_) {}
 
 double Progress::elapsed_s() const { return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count(); }
 

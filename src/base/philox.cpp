@@ -15,10 +15,10 @@ HighLow multiply(std::uint32_t a, std::uint32_t b) {
 }
 std::array<std::uint32_t, 4> block(std::uint64_t seed, Purpose purpose, std::uint64_t stream, std::uint64_t index) {
   // 128 counter bits: index 64, stream low 32, purpose with the stream's upper bits folded in; 64 key bits: seed.
-  return philox4x32({static_cast<std::uint32_t>(index), static_cast<std::uint32_t>(index >> 32),
-                     static_cast<std::uint32_t>(stream),
-                     static_cast<std::uint32_t>(purpose) ^ (static_cast<std::uint32_t>(stream >> 32) << 16)},
-                    {static_cast<std::uint32_t>(seed), static_cast<std::uint32_t>(seed >> 32)});
+  return philox4x32(
+      {static_cast<std::uint32_t>(index), static_cast<std::uint32_t>(index >> 32), static_cast<std::uint32_t>(stream),
+       static_cast<std::uint32_t>(purpose) ^ (static_cast<std::uint32_t>(stream >> 32) << 16)},
+      {static_cast<std::uint32_t>(seed), static_cast<std::uint32_t>(seed >> 32)});
 }
 double to_uniform(std::uint32_t high, std::uint32_t low) {
   return static_cast<double>(((static_cast<std::uint64_t>(high) << 32) | low) >> 11) * 0x1.0p-53;

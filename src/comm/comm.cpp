@@ -20,7 +20,8 @@ void check(int code, std::source_location at) {
   char text[MPI_MAX_ERROR_STRING] = {};
   int n = 0;
   MPI_Error_string(code, text, &n);
-  throw base::PeerError("MPI: " + std::string(text, static_cast<std::size_t>(n)), "a peer may have died; see the first error in the log", at);
+  throw base::PeerError("MPI: " + std::string(text, static_cast<std::size_t>(n)),
+                        "a peer may have died; see the first error in the log", at);
 }
 
 struct Comm::Handle {
@@ -74,7 +75,8 @@ std::int64_t Comm::min(std::int64_t value) const { return handle_ ? reduce_one(g
 void Comm::sum(std::span<std::int64_t> values) const {
   if (!handle_) return;
   for (std::size_t at = 0; at < values.size(); at += chunk)
-    check(MPI_Allreduce(MPI_IN_PLACE, values.data() + at, static_cast<int>(std::min(chunk, values.size() - at)), MPI_INT64_T, MPI_SUM, get()));
+    check(MPI_Allreduce(MPI_IN_PLACE, values.data() + at, static_cast<int>(std::min(chunk, values.size() - at)), MPI_INT64_T,
+                        MPI_SUM, get()));
 }
 void Comm::broadcast(std::span<std::byte> bytes, int root) const {
   if (!handle_) return;
@@ -103,7 +105,8 @@ std::vector<std::int64_t> Comm::all_gather(std::span<const std::int64_t> mine) c
   std::vector<std::int64_t> out(gathered(counts64));
   std::vector<int> counts(counts64.begin(), counts64.end()), offsets(counts.size(), 0);
   std::exclusive_scan(counts.begin(), counts.end(), offsets.begin(), 0);
-  check(MPI_Allgatherv(mine.data(), static_cast<int>(mine.size()), MPI_INT64_T, out.data(), counts.data(), offsets.data(), MPI_INT64_T, get()));
+  check(MPI_Allgatherv(mine.data(), static_cast<int>(mine.size()), MPI_INT64_T, out.data(), counts.data(), offsets.data(),
+                       MPI_INT64_T, get()));
   return out;
 }
 std::vector<std::string> Comm::all_gather(const std::string& mine) const {
@@ -112,7 +115,8 @@ std::vector<std::string> Comm::all_gather(const std::string& mine) const {
   std::string all(gathered(sizes), '\0');
   std::vector<int> counts(sizes.begin(), sizes.end()), offsets(counts.size(), 0);
   std::exclusive_scan(counts.begin(), counts.end(), offsets.begin(), 0);
-  check(MPI_Allgatherv(mine.data(), static_cast<int>(mine.size()), MPI_CHAR, all.data(), counts.data(), offsets.data(), MPI_CHAR, get()));
+  check(MPI_Allgatherv(mine.data(), static_cast<int>(mine.size()), MPI_CHAR, all.data(), counts.data(), offsets.data(), MPI_CHAR,
+                       get()));
   std::vector<std::string> out;
   for (std::size_t r = 0; r < counts.size(); ++r)
     out.push_back(all.substr(static_cast<std::size_t>(offsets[r]), static_cast<std::size_t>(counts[r])));

@@ -30,20 +30,20 @@ class MpiTransport final : public Transport {
     for (int r = 0; r < comm_.size(); ++r) {
       for (std::int64_t at = 0; at < counts[r]; at += round_elements) {
         const auto n = std::min(round_elements, counts[r] - at);
-        check(MPI_Reduce(all.data() + offset + at, comm_.rank() == r ? mine.data() + at : nullptr, static_cast<int>(n), MPI_INT64_T,
-                         MPI_SUM, r, comm_.get()));
+        check(MPI_Reduce(all.data() + offset + at, comm_.rank() == r ? mine.data() + at : nullptr, static_cast<int>(n),
+                         MPI_INT64_T, MPI_SUM, r, comm_.get()));
       }
       offset += counts[r];
     }
   }
 
-  void all_gather(std::span<const std::byte> mine, std::span<std::byte> all,
-                  std::span<const std::int64_t> byte_counts) override {
+  void all_gather(std::span<const std::byte> mine, std::span<std::byte> all, std::span<const std::int64_t> byte_counts) override {
     check_counts(byte_counts, static_cast<std::int64_t>(all.size()), static_cast<std::int64_t>(mine.size()));
     std::int64_t offset = 0;
     for (int r = 0; r < comm_.size(); ++r) {
       const auto segment = all.subspan(static_cast<std::size_t>(offset), static_cast<std::size_t>(byte_counts[r]));
-      if (r == comm_.rank() && segment.data() != mine.data() && !mine.empty()) std::memmove(segment.data(), mine.data(), mine.size());
+      if (r == comm_.rank() && segment.data() != mine.data() && !mine.empty())
+        std::memmove(segment.data(), mine.data(), mine.size());
       if (comm_.size() > 1) comm_.broadcast(segment, r);
       offset += byte_counts[r];
     }

@@ -10,7 +10,9 @@
 
 namespace aerie::config {
 
-std::filesystem::path Config::dataset_file() const { return dataset.path.empty() ? run_dir / "dataset" / "train.h5" : dataset.path; }
+std::filesystem::path Config::dataset_file() const {
+  return dataset.path.empty() ? run_dir / "dataset" / "train.h5" : dataset.path;
+}
 std::filesystem::path Config::eval_file() const { return eval.path.empty() ? run_dir / "dataset" / "eval.h5" : eval.path; }
 double Config::holdout() const { return eval.conversations.empty() && eval.path.empty() ? eval.holdout : 0.0; }
 

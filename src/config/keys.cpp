@@ -9,7 +9,7 @@ Rule at_least(double min) { return {min, infinite, false, {}}; }
 Rule above(double min) { return {min, infinite, true, {}}; }
 Rule between(double min, double max) { return {min, max, false, {}}; }
 Rule one_of(std::vector<std::string> choices) { return {-infinite, infinite, false, std::move(choices)}; }
-constexpr bool result = true;  // a change of this key alters the trained bits
+constexpr bool result = true;                           // a change of this key alters the trained bits
 constexpr double largest_integer = 9007199254740992.0;  // 2^53: exact in every reader of the JSON form
 }  // namespace
 
@@ -32,7 +32,8 @@ std::vector<Key> keys(Config& c) {
   // Paths are no result keys: what lies there is compared by hash (dataset, tokenizer, target tensors), so that a run may move.
   return {
       {"target.path", &c.target.path, "directory with config.json and safetensors", any(), false},
-      {"target.dtype", &c.target.dtype, "auto (fp32 on CPU, bf16 on GPU) | fp32 | bf16", one_of({"auto", "fp32", "bf16"}), result},
+      {"target.dtype", &c.target.dtype, "auto (fp32 on CPU, bf16 on GPU) | fp32 | bf16", one_of({"auto", "fp32", "bf16"}),
+       result},
       {"target.device", &c.target.device, "auto | cpu | cuda", one_of({"auto", "cpu", "cuda"}), result},
       {"target.stream", &c.target.stream, "auto | resident | layers: one layer in memory at a time",
        one_of({"auto", "resident", "layers"}), result},
@@ -48,17 +49,20 @@ std::vector<Key> keys(Config& c) {
 
       {"extract.layers", &c.extract.layers, "three layers whose input is kept; empty: [2, N/2, N-3]", at_least(0), result},
       {"extract.dtype", &c.extract.dtype, "bf16 | fp8: form of the stored states", one_of({"bf16", "fp8"}), result},
-      {"extract.part_bytes", &c.extract.part_bytes, "size of a part file; plan for 4 parts a rank", between(4096, 68719476736.0), false},
+      {"extract.part_bytes", &c.extract.part_bytes, "size of a part file; plan for 4 parts a rank", between(4096, 68719476736.0),
+       false},
       {"extract.commit_bytes", &c.extract.commit_bytes, "a group of samples is committed at this size", at_least(1), false},
       {"extract.commit_seconds", &c.extract.commit_seconds, "or at this age", above(0), false},
-      {"extract.batch_tokens", &c.extract.batch_tokens, "tokens a forward pass; 0: 4096 on CPU, 32768 on GPU", at_least(0), false},
+      {"extract.batch_tokens", &c.extract.batch_tokens, "tokens a forward pass; 0: 4096 on CPU, 32768 on GPU", at_least(0),
+       false},
 
       {"draft.hidden_size", &c.draft.hidden_size, "width", at_least(0), result},
       {"draft.intermediate_size", &c.draft.intermediate_size, "width of the MLP", at_least(0), result},
       {"draft.heads", &c.draft.heads, "attention heads", at_least(0), result},
       {"draft.kv_heads", &c.draft.kv_heads, "key and value heads; divides heads", at_least(0), result},
       {"draft.head_dim", &c.draft.head_dim, "width of a head", at_least(0), result},
-      {"draft.vocab_size", &c.draft.vocab_size, "tokens the drafter can say, at most the target's vocabulary", at_least(1), result},
+      {"draft.vocab_size", &c.draft.vocab_size, "tokens the drafter can say, at most the target's vocabulary", at_least(1),
+       result},
       {"draft.rope_theta", &c.draft.rope_theta, "base of the rotary embedding; 0: the target's, as it is", at_least(0), result},
       {"draft.rms_norm_eps", &c.draft.rms_norm_eps, "0: the target's", at_least(0), result},
       {"draft.init_from", &c.draft.init_from, "exported drafter to start from; empty: random weights", any(), result},
@@ -90,7 +94,8 @@ std::vector<Key> keys(Config& c) {
       {"train.save_every_steps", &c.train.save_every_steps, "steps between checkpoints; 0: by time only", at_least(0), false},
       {"train.keep", &c.train.keep, "newest checkpoints to keep", at_least(2), false},
       {"train.keep_every", &c.train.keep_every, "keep multiples of this step for good; 0: none", at_least(0), false},
-      {"train.save_every_seconds", &c.train.save_every_seconds, "seconds between checkpoints; 0: by steps only", at_least(0), false},
+      {"train.save_every_seconds", &c.train.save_every_seconds, "seconds between checkpoints; 0: by steps only", at_least(0),
+       false},
 
       {"eval.conversations", &c.eval.conversations, "conversations for evaluation; empty: a held-out share", any(), false},
       {"eval.path", &c.eval.path, "tokenised; empty: RUN/dataset/eval.h5", any(), false},

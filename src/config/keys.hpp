@@ -12,9 +12,9 @@
 
 namespace aerie::config {
 
-using Value = std::variant<std::int64_t*, std::uint64_t*, double*, bool*, std::string*, std::filesystem::path*,
-                           std::vector<std::int32_t>*, std::vector<std::int64_t>*, std::vector<double>*, std::vector<std::string>*,
-                           std::array<double, 2>*>;
+using Value =
+    std::variant<std::int64_t*, std::uint64_t*, double*, bool*, std::string*, std::filesystem::path*, std::vector<std::int32_t>*,
+                 std::vector<std::int64_t>*, std::vector<double>*, std::vector<std::string>*, std::array<double, 2>*>;
 
 /// What a value (each element of a list) must hold to.
 struct Rule {

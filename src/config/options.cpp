@@ -6,8 +6,8 @@
 #include <algorithm>
 #include <memory>
 
-#include <CLI/CLI.hpp>
 #include <fmt/format.h>
+#include <CLI/CLI.hpp>
 
 #include "keys.hpp"
 #include "nearest.hpp"
@@ -16,8 +16,8 @@
 namespace aerie::config {
 namespace {
 
-// CLI11 decides on the file before --run is bound, and its default name is fixed. So the default is a file that always opens, and the
-// reader looks at the options itself: --config, else RUN/aerie.toml, else nothing.
+// CLI11 decides on the file before --run is bound, and its default name is fixed. So the default is a file that always opens, and
+// the reader looks at the options itself: --config, else RUN/aerie.toml, else nothing.
 constexpr const char* always_there = "/dev/null";
 
 class TomlFile : public CLI::Config {
@@ -48,7 +48,8 @@ class TomlFile : public CLI::Config {
       if (key.name != entry.key) continue;
       std::visit(
           [&](auto* value) {
-            if constexpr (requires { value->push_back({}); } && !requires { value->c_str(); }) {
+            if constexpr (
+                requires { value->push_back({}); } && !requires { value->c_str(); }) {
               value->clear();
             } else {
               throw base::ConfigError(fmt::format("{}:{}: {} must not be empty", origin, entry.line, entry.key));
@@ -63,7 +64,8 @@ class TomlFile : public CLI::Config {
                                   "make a run with `aerie init RUN --target DIR --conversations FILE`");
   }
   std::filesystem::path file() const {
-    if (app_->remaining_size() > 0) return {};  // an unknown flag, whose value may have been taken for RUN: it ends the program anyway
+    if (app_->remaining_size() > 0)
+      return {};  // an unknown flag, whose value may have been taken for RUN: it ends the program anyway
     const auto config = app_->get_option("--config")->results();
     if (!config.empty() && config.back() != always_there) return config.back();
     const auto run = app_->get_option("--run")->results();
@@ -80,7 +82,8 @@ void add(CLI::App& app, const Key& key, T* value) {
   if constexpr (std::is_same_v<T, bool>) {
     option = app.add_flag(name, *value, key.comment);
   } else if constexpr (std::is_same_v<T, std::filesystem::path>) {
-    option = app.add_option_function<std::string>(name, [value](const std::string& text) { *value = text; }, key.comment);
+    option = app.add_option_function<std::string>(
+        name, [value](const std::string& text) { *value = text; }, key.comment);
   } else if constexpr (std::is_arithmetic_v<T> || std::is_same_v<T, std::string>) {
     option = app.add_option(name, *value, key.comment);
   } else {  // lists: 1,2,3 as one argument, so that a flag never swallows what stands behind it
@@ -128,7 +131,8 @@ std::string nearest_flag(const CLI::App& app, const std::string& flag) {
 }  // namespace
 
 void add_options(CLI::App& app, Config& config) {
-  app.add_option_function<std::string>("RUN,--run", [&config](const std::string& dir) { config.run_dir = dir; }, "the run directory");
+  app.add_option_function<std::string>(
+      "RUN,--run", [&config](const std::string& dir) { config.run_dir = dir; }, "the run directory");
   app.config_formatter(std::make_shared<TomlFile>(&app, config));
   app.set_config("--config", always_there, "configuration file; default: RUN/aerie.toml");
   app.allow_config_extras(CLI::config_extras_mode::error);
@@ -138,12 +142,13 @@ void add_options(CLI::App& app, Config& config) {
 void parse(CLI::App& app, int argc, const char* const* argv) {
   try {
     app.parse(argc, const_cast<char**>(argv));  // CLI11 2.1 takes char**; it does not write
-  } catch (const CLI::Success&) {  // --help
+  } catch (const CLI::Success&) {               // --help
     throw;
   } catch (const CLI::ExtrasError& e) {
     const auto flag = unknown_flag(e);
     if (flag.empty()) throw base::ConfigError(e.what(), "`--help` shows what is known");
-    throw base::ConfigError(fmt::format("unknown flag '--{}'", flag), fmt::format("did you mean '--{}'?", nearest_flag(app, flag)));
+    throw base::ConfigError(fmt::format("unknown flag '--{}'", flag),
+                            fmt::format("did you mean '--{}'?", nearest_flag(app, flag)));
   } catch (const CLI::ParseError& e) {
     throw base::ConfigError(e.what(), "`--help` shows what is known");
   }
@@ -156,7 +161,8 @@ void set_key(Config& config, const std::string& assignment) {
     return a == std::string::npos ? std::string() : text.substr(a, b - a + 1);
   };
   const auto name = trim(assignment.substr(0, equals));
-  if (equals == std::string::npos) throw base::ConfigError(fmt::format("'{}' is not section.key=value", assignment), "for example train.steps=100");
+  if (equals == std::string::npos)
+    throw base::ConfigError(fmt::format("'{}' is not section.key=value", assignment), "for example train.steps=100");
   const auto all = keys(config);
   if (std::none_of(all.begin(), all.end(), [&](const Key& k) { return k.name == name; }))
     throw base::ConfigError(fmt::format("unknown key '{}'", name), fmt::format("did you mean '{}'?", nearest_key(name)));

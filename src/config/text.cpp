@@ -45,7 +45,8 @@ template <class T>
 concept Scalar = std::is_arithmetic_v<T> || std::is_same_v<T, std::string>;
 
 template <class Form>
-std::string text_of(const Value& value, const Form& form, std::string_view open, std::string_view separator, std::string_view close) {
+std::string text_of(const Value& value, const Form& form, std::string_view open, std::string_view separator,
+                    std::string_view close) {
   return std::visit(
       [&](auto* v) -> std::string {
         using T = std::remove_pointer_t<decltype(v)>;
@@ -88,7 +89,8 @@ std::string commented_toml(const Config& config) {
     const auto prefix = fmt::format("{}.", section.name);
     for (const auto& key : all) {
       if (!key.name.starts_with(prefix)) continue;
-      out += fmt::format("{:<40} # {}\n", fmt::format("{} = {}", key.name.substr(prefix.size()), toml_text(key.value)), key.comment);
+      out +=
+          fmt::format("{:<40} # {}\n", fmt::format("{} = {}", key.name.substr(prefix.size()), toml_text(key.value)), key.comment);
     }
   }
   return out;

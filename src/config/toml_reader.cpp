@@ -100,7 +100,8 @@ class Reader {
   void leaf(const std::string& key, const toml::node& node) {
     const auto found = expected_.find(key);
     const int line = line_of(node);
-    if (found == expected_.end()) fail(line, fmt::format("unknown key '{}'", key), fmt::format("did you mean '{}'?", nearest_key(key)));
+    if (found == expected_.end())
+      fail(line, fmt::format("unknown key '{}'", key), fmt::format("did you mean '{}'?", nearest_key(key)));
     Entry entry{key, {}, line};
     const auto wrong = [&] { fail(line, fmt::format("{} must be {}", key, describe(found->second))); };
     if (found->second.list) {
@@ -132,7 +133,8 @@ std::vector<Entry> parse_toml(std::string_view text, const std::string& origin) 
   try {
     root = toml::parse(text, origin);
   } catch (const toml::parse_error& e) {
-    throw base::ConfigError(fmt::format("{}:{}: {}", origin, e.source().begin.line, e.description()), "the file must be TOML 1.0");
+    throw base::ConfigError(fmt::format("{}:{}: {}", origin, e.source().begin.line, e.description()),
+                            "the file must be TOML 1.0");
   }
   Reader reader(origin);
   reader.walk(root, "");

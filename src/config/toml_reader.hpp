@@ -14,8 +14,8 @@ struct Entry {
   std::vector<std::string> values;  // one for a scalar; the elements of a list
   int line = 0;
 };
-/// Throws ConfigError naming `origin`, line and what is wrong: bad syntax, a repeated key, an unknown key or section (with the nearest
-/// known key), a value of the wrong type.
+/// Throws ConfigError naming `origin`, line and what is wrong: bad syntax, a repeated key, an unknown key or section (with the
+/// nearest known key), a value of the wrong type.
 std::vector<Entry> parse_toml(std::string_view text, const std::string& origin);
 
 }  // namespace aerie::config

@@ -25,7 +25,8 @@ std::string range_text(const Rule& r) {
 void check_number(const Key& key, double v) {
   if (!std::isfinite(v)) fail(key.name, "must be a finite number");
   const auto& r = key.rule;
-  if (v < r.min || (r.open_min && v <= r.min) || v > r.max) fail(key.name, fmt::format("is {}, but must be {}", v, range_text(r)));
+  if (v < r.min || (r.open_min && v <= r.min) || v > r.max)
+    fail(key.name, fmt::format("is {}, but must be {}", v, range_text(r)));
 }
 void check_text(const Key& key, const std::string& v) {
   if (key.rule.choices.empty()) return;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The GPU's side of a CUDA build, through LibTorch's own CUDA layer.
 #include <cstdlib>
+#include <string_view>
 
 #include <ATen/ATen.h>
 #include <ATen/cuda/CUDAContext.h>

@@ -28,9 +28,9 @@ using Clock = std::chrono::steady_clock;
 
 base::PeerError nccl_error(ncclComm_t comm, ncclResult_t code, std::string_view doing) {
   const char* detail = ncclGetLastError(comm);
-  return base::PeerError(fmt::format("NCCL {}: {}{}{}", doing, ncclGetErrorString(code), detail && *detail ? ": " : "",
-                                     detail ? detail : ""),
-                         "a peer or its GPU may be gone; NCCL_DEBUG=WARN prints more");
+  return base::PeerError(
+      fmt::format("NCCL {}: {}{}{}", doing, ncclGetErrorString(code), detail && *detail ? ": " : "", detail ? detail : ""),
+      "a peer or its GPU may be gone; NCCL_DEBUG=WARN prints more");
 }
 
 void check_cuda(cudaError_t code, std::string_view doing) {
@@ -40,7 +40,10 @@ void check_cuda(cudaError_t code, std::string_view doing) {
 class NcclTransport final : public comm::Transport {
  public:
   NcclTransport(const comm::Comm& comm, c10::Device device, double deadline_s, void* stream)
-      : rank_(comm.rank()), size_(comm.size()), device_(device.index()), deadline_s_(deadline_s),
+      : rank_(comm.rank()),
+        size_(comm.size()),
+        device_(device.index()),
+        deadline_s_(deadline_s),
         stream_(stream ? static_cast<cudaStream_t>(stream) : c10::cuda::getCurrentCUDAStream(device.index()).stream()) {
     ncclUniqueId id{};
     comm::agree_after(comm, "NCCL id", [&] {  // collective over comm
@@ -83,13 +86,15 @@ class NcclTransport final : public comm::Transport {
   std::string_view name() const override { return "nccl"; }
   comm::MemoryKind memory() const override { return comm::MemoryKind::device; }
 
-  void reduce_scatter_sum(std::span<std::int64_t> all, std::span<std::int64_t> mine, std::span<const std::int64_t> counts) override {
+  void reduce_scatter_sum(std::span<std::int64_t> all, std::span<std::int64_t> mine,
+                          std::span<const std::int64_t> counts) override {
     expect_counts(counts, all.size(), mine.size());
     grouped("reduce-scatter", [&] {
       std::int64_t at = 0;
       for (int root = 0; root < size_; ++root) {
         const auto n = static_cast<std::size_t>(counts[static_cast<std::size_t>(root)]);
-        if (n > 0) note(ncclReduce(all.data() + at, root == rank_ ? mine.data() : nullptr, n, ncclInt64, ncclSum, root, comm_, stream_));
+        if (n > 0)
+          note(ncclReduce(all.data() + at, root == rank_ ? mine.data() : nullptr, n, ncclInt64, ncclSum, root, comm_, stream_));
         at += static_cast<std::int64_t>(n);
       }
     });
@@ -110,9 +115,8 @@ class NcclTransport final : public comm::Transport {
 
   void all_reduce_sum(std::span<std::int64_t> values) override {
     if (values.empty()) return;
-    grouped("all-reduce", [&] {
-      note(ncclAllReduce(values.data(), values.data(), values.size(), ncclInt64, ncclSum, comm_, stream_));
-    });
+    grouped("all-reduce",
+            [&] { note(ncclAllReduce(values.data(), values.data(), values.size(), ncclInt64, ncclSum, comm_, stream_)); });
   }
 
  private:
@@ -180,7 +184,8 @@ class NcclTransport final : public comm::Transport {
 
 }  // namespace
 
-std::unique_ptr<comm::Transport> make_nccl_transport(const comm::Comm& comm, c10::Device device, double deadline_s, void* stream) {
+std::unique_ptr<comm::Transport> make_nccl_transport(const comm::Comm& comm, c10::Device device, double deadline_s,
+                                                     void* stream) {
   base::expect(device.is_cuda(), "the NCCL transport needs a GPU");
   return std::make_unique<NcclTransport>(comm, device, deadline_s, stream);
 }

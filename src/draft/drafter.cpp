@@ -13,21 +13,26 @@ namespace {
 
 c10::ScalarType torch_type(interchange::Dtype dtype) {
   switch (dtype) {
-    case interchange::Dtype::bf16: return at::kBFloat16;
-    case interchange::Dtype::f16: return at::kHalf;
-    case interchange::Dtype::f32: return at::kFloat;
-    case interchange::Dtype::f64: return at::kDouble;
+    case interchange::Dtype::bf16:
+      return at::kBFloat16;
+    case interchange::Dtype::f16:
+      return at::kHalf;
+    case interchange::Dtype::f32:
+      return at::kFloat;
+    case interchange::Dtype::f64:
+      return at::kDouble;
     default:
       throw base::DataError(fmt::format("dtype {} is not a floating type that weights come in", interchange::dtype_name(dtype)),
                             "supported: BF16, F16, F32, F64");
   }
 }
 
-at::Tensor read_tensor(const interchange::ModelDirectory& dir, const std::string& name, std::vector<std::int64_t> shape, c10::Device device,
-                       c10::ScalarType dtype) {
+at::Tensor read_tensor(const interchange::ModelDirectory& dir, const std::string& name, std::vector<std::int64_t> shape,
+                       c10::Device device, c10::ScalarType dtype) {
   const auto& info = dir.info(name);
   if (info.shape != shape)
-    throw base::DataError(fmt::format("{}: tensor {} has shape [{}], expected [{}]", dir.path().string(), name, fmt::join(info.shape, ", "), fmt::join(shape, ", ")));
+    throw base::DataError(fmt::format("{}: tensor {} has shape [{}], expected [{}]", dir.path().string(), name,
+                                      fmt::join(info.shape, ", "), fmt::join(shape, ", ")));
   auto t = at::empty(shape, torch_type(info.dtype));
   dir.read(name, {static_cast<std::byte*>(t.mutable_data_ptr()), t.nbytes()});
   return t.to(at::TensorOptions(device).dtype(dtype));
@@ -42,9 +47,11 @@ std::int64_t parameter_count(const DrafterShape& shape) {
 }
 
 DrafterWeights view_weights(const DrafterShape& shape, const at::Tensor& flat) {
-  base::expect(flat.dim() == 1 && flat.size(0) == parameter_count(shape), "the flat vector holds exactly the drafter's parameters");
+  base::expect(flat.dim() == 1 && flat.size(0) == parameter_count(shape),
+               "the flat vector holds exactly the drafter's parameters");
   DrafterWeights w;
-  const std::array<at::Tensor*, 13> members{&w.fc, &w.input_norm, &w.hidden_norm, &w.q, &w.k, &w.v, &w.o, &w.post_norm, &w.gate, &w.up, &w.down, &w.norm, &w.lm_head};
+  const std::array<at::Tensor*, 13> members{&w.fc,        &w.input_norm, &w.hidden_norm, &w.q,    &w.k,    &w.v,      &w.o,
+                                            &w.post_norm, &w.gate,       &w.up,          &w.down, &w.norm, &w.lm_head};
   const auto tensors = interchange::drafter_tensors(shape);
   base::expect(tensors.size() == members.size(), "drafter_tensors lists the tensors of DrafterWeights");
   std::int64_t at = 0;
@@ -55,7 +62,8 @@ DrafterWeights view_weights(const DrafterShape& shape, const at::Tensor& flat) {
   return w;
 }
 
-TargetHead load_target_head(const interchange::ModelDirectory& dir, const interchange::TargetConfig& config, c10::Device device, c10::ScalarType dtype) {
+TargetHead load_target_head(const interchange::ModelDirectory& dir, const interchange::TargetConfig& config, c10::Device device,
+                            c10::ScalarType dtype) {
   TargetHead head;
   head.embedding = read_tensor(dir, config.embed_tensor, {config.vocab_size, config.hidden_size}, device, dtype);
   head.lm_head = config.lm_head_tensor == config.embed_tensor

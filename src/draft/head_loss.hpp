@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Loss of one unroll step, fused with the output head: logits are made and consumed chunk by chunk, and in training the gradient is written
-// over them (w_k / n_k is known before the first forward).
-// Not here: the choice of slots (pack_plan.hpp) and the coefficients (train/schedule.hpp).
+// Loss of one unroll step, fused with the output head: logits are made and consumed chunk by chunk, and in training the gradient
+// is written over them (w_k / n_k is known before the first forward). Not here: the choice of slots (pack_plan.hpp) and the
+// coefficients (train/schedule.hpp).
 #pragma once
 #include <cstdint>
 
@@ -22,10 +22,10 @@ struct HeadLossInput {
 };
 
 struct HeadLossOutput {
-  double loss = 0;         // sum over rows (those without loss left out) of CE(p, q), nats
-  at::Tensor draft_id;     // i64 [r]: the drafter's argmax as a target id
-  at::Tensor overlap;      // op type [r]: sum_v min(p_v, q_v), p not renormalised
-  at::Tensor dy;           // [r, H]: gradient of coefficient * loss; undefined without `head_grad`
+  double loss = 0;      // sum over rows (those without loss left out) of CE(p, q), nats
+  at::Tensor draft_id;  // i64 [r]: the drafter's argmax as a target id
+  at::Tensor overlap;   // op type [r]: sum_v min(p_v, q_v), p not renormalised
+  at::Tensor dy;        // [r, H]: gradient of coefficient * loss; undefined without `head_grad`
 };
 
 /// `head_grad` [Vd, H] in the op type is added to when defined.

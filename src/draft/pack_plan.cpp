@@ -18,11 +18,13 @@ at::Tensor to_index(const std::vector<std::int64_t>& values, c10::Device device)
 PackPlan plan_pack(const PackBatch& pack, std::int64_t ttt_steps, dataset::MaskAlignment alignment, c10::Device device) {
   const auto K = ttt_steps;
   base::expect(pack.ids.size() == pack.mask.size(), "one mask value per token");
-  base::expect(std::accumulate(pack.lengths.begin(), pack.lengths.end(), std::int64_t{0}) == static_cast<std::int64_t>(pack.ids.size()),
-               "lengths add up to the pack's tokens");
+  base::expect(
+      std::accumulate(pack.lengths.begin(), pack.lengths.end(), std::int64_t{0}) == static_cast<std::int64_t>(pack.ids.size()),
+      "lengths add up to the pack's tokens");
   PackPlan plan;
   std::vector<std::int64_t> full_tokens, full_next, full_positions, active_in_full, active_tokens, active_positions;
-  std::vector<std::vector<std::int64_t>> ids(static_cast<std::size_t>(K)), rows(static_cast<std::size_t>(K)), teacher(static_cast<std::size_t>(K));
+  std::vector<std::vector<std::int64_t>> ids(static_cast<std::size_t>(K)), rows(static_cast<std::size_t>(K)),
+      teacher(static_cast<std::size_t>(K));
   std::vector<std::int64_t> teacher_index(pack.ids.size(), -1), teacher_tokens;
 
   std::int64_t begin = 0;  // first token of the document

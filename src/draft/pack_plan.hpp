@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which slots of a pack do which work. Three nested sets: all tokens; `full` slots, which need a step-0 key and value (every slot of a
-// document up to its last active one); `active` slots, at which some step has loss. Inactive slots get no query, MLP, later step or head.
+// Which slots of a pack do which work. Three nested sets: all tokens; `full` slots, which need a step-0 key and value (every slot
+// of a document up to its last active one); `active` slots, at which some step has loss. Inactive slots get no query, MLP, later
+// step or head.
 #pragma once
 #include <cstdint>
 #include <vector>

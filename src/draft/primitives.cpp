@@ -17,7 +17,8 @@ at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps) {
   return (xf * inverse).mul_(weight.to(op)).to(x.scalar_type());
 }
 
-at::Tensor rms_norm_backward(const at::Tensor& dy, const at::Tensor& x, const at::Tensor& weight, double eps, const at::Tensor& weight_grad) {
+at::Tensor rms_norm_backward(const at::Tensor& dy, const at::Tensor& x, const at::Tensor& weight, double eps,
+                             const at::Tensor& weight_grad) {
   const auto op = op_type(x.scalar_type());
   const auto xf = x.to(op), dyf = dy.to(op);
   const auto inverse = at::rsqrt(xf.square().mean(-1, true).add_(eps));
@@ -50,7 +51,8 @@ RotaryTable rotary_table(const interchange::RopeConfig& rope, std::int64_t head_
   if (op == at::kDouble && rope.type == "default") {
     // fp64 runs check the math: their angles carry no fp32 rounding.
     std::vector<double> f(static_cast<std::size_t>(half));
-    for (std::int64_t i = 0; i < half; ++i) f[static_cast<std::size_t>(i)] = std::pow(rope.theta, -2.0 * static_cast<double>(i) / static_cast<double>(head_dim));
+    for (std::int64_t i = 0; i < half; ++i)
+      f[static_cast<std::size_t>(i)] = std::pow(rope.theta, -2.0 * static_cast<double>(i) / static_cast<double>(head_dim));
     frequency = at::tensor(f, at::kDouble);
   } else {
     frequency = at::tensor(table.inverse_frequency, at::kFloat).to(op);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Small differentiable pieces of the draft layer with explicit backward: RMSNorm, SwiGLU, rotary embedding, and the accumulation of weight
-// gradients. Statistics and sums run in the "op" type: fp32, or fp64 when the tensors are fp64.
+// Small differentiable pieces of the draft layer with explicit backward: RMSNorm, SwiGLU, rotary embedding, and the accumulation
+// of weight gradients. Statistics and sums run in the "op" type: fp32, or fp64 when the tensors are fp64.
 #pragma once
 #include <cstdint>
 
@@ -16,7 +16,8 @@ c10::ScalarType op_type(c10::ScalarType compute);
 /// y = w * x / sqrt(mean(x^2) + eps), over the last dimension; one rounding at the end. x [n, H], w [H].
 at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps);
 /// Gradient with respect to x, in the op type; adds the weight's gradient to `weight_grad` (op type) when it is defined.
-at::Tensor rms_norm_backward(const at::Tensor& dy, const at::Tensor& x, const at::Tensor& weight, double eps, const at::Tensor& weight_grad);
+at::Tensor rms_norm_backward(const at::Tensor& dy, const at::Tensor& x, const at::Tensor& weight, double eps,
+                             const at::Tensor& weight_grad);
 
 /// silu(gate) * up, rounded once. Both [n, I].
 at::Tensor swiglu(const at::Tensor& gate, const at::Tensor& up);

@@ -63,8 +63,8 @@ at::Tensor block_of(const at::Tensor& x, std::int64_t first, std::int64_t count)
 
 }  // namespace
 
-AttentionResult step_attention(const AttentionShape& s, const PackPlan& plan, const at::Tensor& q, const at::Tensor& k0, const at::Tensor& v0,
-                               const std::vector<at::Tensor>& own_k, const std::vector<at::Tensor>& own_v) {
+AttentionResult step_attention(const AttentionShape& s, const PackPlan& plan, const at::Tensor& q, const at::Tensor& k0,
+                               const at::Tensor& v0, const std::vector<at::Tensor>& own_k, const std::vector<at::Tensor>& own_v) {
   const auto op = op_type(q.scalar_type());
   const double scale = 1.0 / std::sqrt(static_cast<double>(s.head_dim));
   const auto n = q.size(0), group = s.heads / s.kv_heads;
@@ -94,8 +94,9 @@ AttentionResult step_attention(const AttentionShape& s, const PackPlan& plan, co
   return {out.view({n, s.heads, s.head_dim}).to(q.scalar_type()), merged.reshape({n, s.heads})};
 }
 
-at::Tensor step_attention_backward(const AttentionShape& s, const PackPlan& plan, const at::Tensor& d_out, const AttentionResult& forward,
-                                   const at::Tensor& q, const at::Tensor& k0, const at::Tensor& v0, const std::vector<at::Tensor>& own_k,
+at::Tensor step_attention_backward(const AttentionShape& s, const PackPlan& plan, const at::Tensor& d_out,
+                                   const AttentionResult& forward, const at::Tensor& q, const at::Tensor& k0,
+                                   const at::Tensor& v0, const std::vector<at::Tensor>& own_k,
                                    const std::vector<at::Tensor>& own_v, const at::Tensor& dk0, const at::Tensor& dv0,
                                    const std::vector<at::Tensor>& d_own_k, const std::vector<at::Tensor>& d_own_v) {
   const auto op = op_type(q.scalar_type());

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// K unrolled steps, forward and explicit backward, over the active slots of one pack. Per step h, u, q, own k and v, attention output and its
-// log-sum-exp, gate and up are kept; norms and SwiGLU are recomputed. Weight gradients are taken once per weight over the rows of all steps.
+// K unrolled steps, forward and explicit backward, over the active slots of one pack. Per step h, u, q, own k and v, attention
+// output and its log-sum-exp, gate and up are kept; norms and SwiGLU are recomputed. Weight gradients are taken once per weight
+// over the rows of all steps.
 #include <aerie/draft/unroll.hpp>
 
 #include "head_loss.hpp"
@@ -36,19 +37,19 @@ struct Context {
   RotaryTable rotary;
   at::Tensor draft_ids;  // i64 [Vd]
   Teacher teacher;
-  at::Tensor aux;        // [F, 3Ht] rows of the full set
+  at::Tensor aux;  // [F, 3Ht] rows of the full set
 };
 
 /// Kept from the forward pass of one step.
 struct StepState {
-  at::Tensor h_in;       // [n, H]; step 0: rows of the full set [F, H]
-  at::Tensor e;          // embedding rows of the same rows
-  at::Tensor u;          // [n, 2H]; step 0: [F, 2H]
-  at::Tensor q;          // [n, heads, hd], rotated
-  at::Tensor k, v;       // [n, kv, hd], k rotated; step 0: [F, kv, hd]
+  at::Tensor h_in;  // [n, H]; step 0: rows of the full set [F, H]
+  at::Tensor e;     // embedding rows of the same rows
+  at::Tensor u;     // [n, 2H]; step 0: [F, 2H]
+  at::Tensor q;     // [n, heads, hd], rotated
+  at::Tensor k, v;  // [n, kv, hd], k rotated; step 0: [F, kv, hd]
   AttentionResult attention;
   at::Tensor h1, p, gate, up;
-  at::Tensor d_h2;       // [n, H] op type: gradient of this step's own loss
+  at::Tensor d_h2;  // [n, H] op type: gradient of this step's own loss
 };
 
 at::Tensor normed_input(const Context& c, const at::Tensor& e, const at::Tensor& h) {
@@ -56,8 +57,8 @@ at::Tensor normed_input(const Context& c, const at::Tensor& e, const at::Tensor&
 }
 
 /// Forward of one step up to h2. `own` collects keys and values of steps >= 1.
-at::Tensor step_forward(const Context& c, const at::Tensor& embedding, std::int64_t step, const at::Tensor& h, StepState& s, const StepState* first,
-                        std::vector<at::Tensor>& own_k, std::vector<at::Tensor>& own_v) {
+at::Tensor step_forward(const Context& c, const at::Tensor& embedding, std::int64_t step, const at::Tensor& h, StepState& s,
+                        const StepState* first, std::vector<at::Tensor>& own_k, std::vector<at::Tensor>& own_v) {
   const auto& w = c.w;
   const auto hd = c.attention.head_dim;
   const auto& ids = step == 0 ? c.plan.full_next_ids : c.plan.active_ids[static_cast<std::size_t>(step)];
@@ -91,8 +92,8 @@ struct StepRowsOut {
 };
 
 /// Loss of one step at `h2`; with gradients, fills s.d_h2 and adds to norm's and the head's gradients.
-StepRowsOut step_loss(const Context& c, std::int64_t step, const at::Tensor& h2, StepState& s, const UnrollOptions& options, double coefficient,
-                      DrafterWeights* grads) {
+StepRowsOut step_loss(const Context& c, std::int64_t step, const at::Tensor& h2, StepState& s, const UnrollOptions& options,
+                      double coefficient, DrafterWeights* grads) {
   const auto& rows = c.plan.steps[static_cast<std::size_t>(step)];
   StepRowsOut out;
   const auto hr = h2.index_select(0, rows.rows);
@@ -166,13 +167,16 @@ void backward(const Context& c, std::vector<StepState>& steps, DrafterWeights& g
     const auto d_out = at::mm(d_h1c, w.o).view({n, c.attention.heads, c.attention.head_dim});
     const std::vector<at::Tensor> ok(own_k.begin(), own_k.begin() + k), ov(own_v.begin(), own_v.begin() + k),
         dok(d_own_k.begin(), d_own_k.begin() + k), dov(d_own_v.begin(), d_own_v.begin() + k);
-    const auto dq_rotated = step_attention_backward(c.attention, c.plan, d_out, s.attention, s.q, steps[0].k, steps[0].v, ok, ov, dk0, dv0, dok, dov);
+    const auto dq_rotated =
+        step_attention_backward(c.attention, c.plan, d_out, s.attention, s.q, steps[0].k, steps[0].v, ok, ov, dk0, dv0, dok, dov);
     const auto dq = rotate(dq_rotated, c.rotary, c.plan.active_positions + k, true).view({n, -1}).to(compute);
     const auto u_active = k == 0 ? s.u.index_select(0, c.plan.active_in_full) : s.u;
     of_q.add(dq, u_active);
     const auto rows = k == 0 ? c.plan.n_full : n;
     const auto& dk_rotated = k == 0 ? dk0 : d_own_k[static_cast<std::size_t>(k - 1)];
-    const auto dk = rotate(dk_rotated, c.rotary, k == 0 ? c.plan.full_positions : c.plan.active_positions + k, true).view({rows, -1}).to(compute);
+    const auto dk = rotate(dk_rotated, c.rotary, k == 0 ? c.plan.full_positions : c.plan.active_positions + k, true)
+                        .view({rows, -1})
+                        .to(compute);
     const auto dv = (k == 0 ? dv0 : d_own_v[static_cast<std::size_t>(k - 1)]).view({rows, -1}).to(compute);
     of_k.add(dk, s.u);
     of_v.add(dv, s.u);
@@ -202,24 +206,34 @@ void backward(const Context& c, std::vector<StepState>& steps, DrafterWeights& g
   of_down.finish(grads.down);
 }
 
-Context make_context(const DrafterShape& shape, const DrafterWeights& weights, const TargetHead& target, const interchange::VocabMap& vocab,
-                     const PackBatch& pack, const UnrollOptions& options) {
+Context make_context(const DrafterShape& shape, const DrafterWeights& weights, const TargetHead& target,
+                     const interchange::VocabMap& vocab, const PackBatch& pack, const UnrollOptions& options) {
   base::expect(shape.num_heads % shape.num_kv_heads == 0, "heads are a multiple of kv_heads");
   const auto device = weights.fc.device();
-  Context c{shape, weights, {shape.num_heads, shape.num_kv_heads, shape.head_dim}, plan_pack(pack, options.ttt_steps, options.alignment, device), {}, {}, {}, {}};
+  Context c{shape,
+            weights,
+            {shape.num_heads, shape.num_kv_heads, shape.head_dim},
+            plan_pack(pack, options.ttt_steps, options.alignment, device),
+            {},
+            {},
+            {},
+            {}};
   if (c.plan.n_active == 0) return c;
-  c.rotary = rotary_table(shape.rope, shape.head_dim, shape.max_position_embeddings, c.plan.max_position + 1, weights.fc.options());
+  c.rotary =
+      rotary_table(shape.rope, shape.head_dim, shape.max_position_embeddings, c.plan.max_position + 1, weights.fc.options());
   const auto Vd = vocab.draft_size();
   c.draft_ids = (at::tensor(at::ArrayRef<std::int64_t>(vocab.d2t), at::kLong) + at::arange(Vd, at::kLong)).to(device);
   const auto t2d = at::tensor(at::ArrayRef<std::uint8_t>(vocab.t2d), at::kByte).to(at::kBool).to(device);
-  c.teacher = make_teacher(pack.last.index_select(0, c.plan.teacher_tokens), target.lm_head, c.draft_ids, t2d, options.chunk_slots, options.chunk_vocab);
+  c.teacher = make_teacher(pack.last.index_select(0, c.plan.teacher_tokens), target.lm_head, c.draft_ids, t2d,
+                           options.chunk_slots, options.chunk_vocab);
   c.aux = pack.aux.index_select(0, c.plan.full_tokens);
   return c;
 }
 
 /// Runs forward and, with `grads`, backward; hands each step's rows to `sink(step, rows)`.
 template <class Sink>
-double run(const Context& c, const TargetHead& target, const UnrollOptions& options, std::span<const double> coefficients, DrafterWeights* grads, Sink&& sink) {
+double run(const Context& c, const TargetHead& target, const UnrollOptions& options, std::span<const double> coefficients,
+           DrafterWeights* grads, Sink&& sink) {
   std::vector<StepState> steps(static_cast<std::size_t>(options.ttt_steps));
   std::vector<at::Tensor> own_k, own_v;
   auto h = at::mm(c.aux, c.w.fc.t());
@@ -239,8 +253,9 @@ double run(const Context& c, const TargetHead& target, const UnrollOptions& opti
 
 }  // namespace
 
-UnrollResult unroll(const DrafterShape& shape, const DrafterWeights& weights, const TargetHead& target, const interchange::VocabMap& vocab,
-                    const PackBatch& pack, const UnrollOptions& options, std::span<const double> coefficients, DrafterWeights* grads) {
+UnrollResult unroll(const DrafterShape& shape, const DrafterWeights& weights, const TargetHead& target,
+                    const interchange::VocabMap& vocab, const PackBatch& pack, const UnrollOptions& options,
+                    std::span<const double> coefficients, DrafterWeights* grads) {
   base::expect(static_cast<std::int64_t>(coefficients.size()) == options.ttt_steps, "one coefficient per step");
   const c10::NoGradGuard no_grad;
   UnrollResult result;
@@ -264,13 +279,14 @@ UnrollResult unroll(const DrafterShape& shape, const DrafterWeights& weights, co
   return result;
 }
 
-DraftChoices draft_choices(const DrafterShape& shape, const DrafterWeights& weights, const TargetHead& target, const interchange::VocabMap& vocab,
-                           const PackBatch& pack, std::int64_t ttt_steps) {
+DraftChoices draft_choices(const DrafterShape& shape, const DrafterWeights& weights, const TargetHead& target,
+                           const interchange::VocabMap& vocab, const PackBatch& pack, std::int64_t ttt_steps) {
   const c10::NoGradGuard no_grad;
   UnrollOptions options;
   options.ttt_steps = ttt_steps;
   const auto T = static_cast<std::int64_t>(pack.ids.size());
-  DraftChoices choices{at::full({ttt_steps, T}, -1, at::kLong), at::full({ttt_steps, T}, -1, at::kLong), at::zeros({ttt_steps, T}, at::kDouble)};
+  DraftChoices choices{at::full({ttt_steps, T}, -1, at::kLong), at::full({ttt_steps, T}, -1, at::kLong),
+                       at::zeros({ttt_steps, T}, at::kDouble)};
   const auto c = make_context(shape, weights, target, vocab, pack, options);
   if (c.plan.n_active == 0) return choices;
   run(c, target, options, {}, nullptr, [&](std::int64_t k, const StepRowsOut& out) {

@@ -13,7 +13,8 @@
 namespace aerie::eval {
 
 ChainCounts walk_chain(std::span<const std::int32_t> ids, std::span<const std::uint8_t> mask, std::int64_t chain,
-                       const std::function<std::int64_t(std::int64_t, std::int64_t)>& draft_ids, std::vector<ChainCounts>* turns) {
+                       const std::function<std::int64_t(std::int64_t, std::int64_t)>& draft_ids,
+                       std::vector<ChainCounts>* turns) {
   ChainCounts all;
   const auto S = static_cast<std::int64_t>(ids.size());
   for (std::int64_t a = 0; a < S;) {
@@ -26,7 +27,9 @@ ChainCounts walk_chain(std::span<const std::int32_t> ids, std::span<const std::u
     ChainCounts turn;
     for (std::int64_t t = std::max<std::int64_t>(0, a - 1); t + 2 < b;) {
       std::int64_t accepted = 0;
-      while (accepted < chain && t + 2 + accepted < b && draft_ids(accepted, t) == ids[static_cast<std::size_t>(t + 2 + accepted)]) ++accepted;
+      while (accepted < chain && t + 2 + accepted < b &&
+             draft_ids(accepted, t) == ids[static_cast<std::size_t>(t + 2 + accepted)])
+        ++accepted;
       ++turn.rounds;
       turn.emitted += accepted + 1;
       t += accepted + 1;
@@ -48,7 +51,8 @@ Evaluation::Evaluation(std::int64_t ttt_steps, std::vector<std::int64_t> chains)
   position_matches_.assign(position_buckets, 0);
 }
 
-void Evaluation::add(std::span<const std::int32_t> ids, std::span<const std::uint8_t> mask, const draft::DraftChoices& choices, std::int64_t first_token) {
+void Evaluation::add(std::span<const std::int32_t> ids, std::span<const std::uint8_t> mask, const draft::DraftChoices& choices,
+                     std::int64_t first_token) {
   const auto S = static_cast<std::int64_t>(ids.size());
   const auto drafted = choices.draft_ids.accessor<std::int64_t, 2>();
   const auto taught = choices.teacher_ids.accessor<std::int64_t, 2>();
@@ -70,7 +74,8 @@ void Evaluation::add(std::span<const std::int32_t> ids, std::span<const std::uin
       cumulative_[i] += alive ? 1 : 0;
       overlap_[i] += std::llrint(overlap[k][first_token + t] * 1048576.0);
       if (k == 0) {
-        const auto bucket = static_cast<std::size_t>(std::min<std::int64_t>(position_buckets - 1, std::bit_width(static_cast<std::uint64_t>(t) / 32)));
+        const auto bucket = static_cast<std::size_t>(
+            std::min<std::int64_t>(position_buckets - 1, std::bit_width(static_cast<std::uint64_t>(t) / 32)));
         position_slots_[bucket] += 1;
         position_matches_[bucket] += match ? 1 : 0;
       }
@@ -93,7 +98,8 @@ void Evaluation::add(std::span<const std::int32_t> ids, std::span<const std::uin
 
 std::vector<std::int64_t> Evaluation::flat() const {
   std::vector<std::int64_t> v{samples_, tokens_};
-  for (const auto* part : {&slots_, &matches_, &cumulative_, &overlap_, &position_slots_, &position_matches_}) v.insert(v.end(), part->begin(), part->end());
+  for (const auto* part : {&slots_, &matches_, &cumulative_, &overlap_, &position_slots_, &position_matches_})
+    v.insert(v.end(), part->begin(), part->end());
   for (const auto* part : {&chain_, &turn_chain_})
     for (const auto& c : *part) {
       v.push_back(c.rounds);
@@ -147,14 +153,19 @@ base::Json Evaluation::to_json() const {
   base::Json by_turn = base::Json::array(), by_position = base::Json::array();
   for (std::size_t i = 0; i < turn_chain_.size(); ++i)
     if (turn_chain_[i].rounds > 0)
-      by_turn.push_back({{"turn", i}, {"rounds", turn_chain_[i].rounds}, {"emitted", turn_chain_[i].emitted}, {"tau", turn_chain_[i].tau()}});
+      by_turn.push_back(
+          {{"turn", i}, {"rounds", turn_chain_[i].rounds}, {"emitted", turn_chain_[i].emitted}, {"tau", turn_chain_[i].tau()}});
   for (std::size_t i = 0; i < position_slots_.size(); ++i)
     if (position_slots_[i] > 0)
-      by_position.push_back({{"from", i == 0 ? 0 : 32 << (i - 1)}, {"slots", position_slots_[i]}, {"match", ratio(position_matches_[i], position_slots_[i])}});
-  return {{"samples", samples_}, {"tokens", tokens_}, {"slots", slots_}, {"match", match}, {"cumulative", cumulative}, {"conditional", conditional},
-          {"alpha", alpha}, {"tau", tau}, {"chain", chain},
-          {"simulated_length", {{"sum_of_products", length}, {"one_plus", 1 + length}}},
-          {"by_turn", by_turn}, {"by_position", by_position}};
+      by_position.push_back({{"from", i == 0 ? 0 : 32 << (i - 1)},
+                             {"slots", position_slots_[i]},
+                             {"match", ratio(position_matches_[i], position_slots_[i])}});
+  return {{"samples", samples_},      {"tokens", tokens_},
+          {"slots", slots_},          {"match", match},
+          {"cumulative", cumulative}, {"conditional", conditional},
+          {"alpha", alpha},           {"tau", tau},
+          {"chain", chain},           {"simulated_length", {{"sum_of_products", length}, {"one_plus", 1 + length}}},
+          {"by_turn", by_turn},       {"by_position", by_position}};
 }
 
 }  // namespace aerie::eval

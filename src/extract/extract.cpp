@@ -10,7 +10,6 @@
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 
-#include <aerie/base/file.hpp>
 #include <aerie/base/log.hpp>
 #include <aerie/comm/agree.hpp>
 
@@ -29,16 +28,20 @@ std::vector<std::uint16_t> bf16_bits(const at::Tensor& t) {
   return bits;
 }
 
-/// Parts that another job works on right now: their lease cannot be taken. Rank 0 looks, all ranks get the same list.
-std::vector<std::int64_t> leased_elsewhere(const comm::Comm& world, const io::Store& store) {
-  std::vector<std::int64_t> taken;
-  if (world.is_root()) {
-    for (std::int64_t p = 0; p < static_cast<std::int64_t>(store.parts().size()); ++p) {
-      const auto lock = store.path() / "locks" / fmt::format("part-{:05d}.lock", p);
-      if (std::filesystem::exists(lock) && !base::FileLock::try_acquire(lock, base::FileLock::Mode::shared, "")) taken.push_back(p);
-    }
-  }
-  return world.all_gather(std::span<const std::int64_t>(taken));
+/// The dealing-out, made on rank 0 from one fresh look at the records and the leases, and shared: ranks that looked for
+/// themselves while another job commits would not see the same. Collective over world.
+io::Assignment own_assignment(const comm::Comm& world, io::Store& store) {
+  base::Json shared = base::Json::array();
+  comm::agree_after(world, "deal out samples", [&] {
+    if (!world.is_root()) return;
+    store.refresh();
+    const auto skip = io::leased_parts(store);
+    if (!skip.empty()) base::log_info(fmt::format("{} parts are leased by another job and left to it", skip.size()));
+    for (const auto& a : io::assign(store, world.size(), skip)) shared.push_back({{"samples", a.samples}, {"parts", a.parts}});
+  });
+  const auto all = base::Json::parse(world.broadcast(shared.dump()));
+  const auto& own = all.at(static_cast<std::size_t>(world.rank()));
+  return {own.at("samples").get<std::vector<std::int64_t>>(), own.at("parts").get<std::vector<std::int64_t>>()};
 }
 
 /// One rank's work: batches of whole samples through the target, each into the writer.
@@ -99,14 +102,15 @@ std::vector<FailedNow> gather_failures(const comm::Comm& world, const std::vecto
 }  // namespace
 
 ExtractResult extract(const comm::Comm& world, io::Store& store, const dataset::Dataset& data, const target::TargetModel& target,
-                      const ExtractOptions& options, stop::StopToken& stop, const std::function<void(const io::Counts&)>& progress) {
+                      const ExtractOptions& options, stop::StopToken& stop,
+                      const std::function<void(const io::Counts&)>& progress) {
   ExtractResult result;
   const auto start = std::chrono::steady_clock::now();
-  const auto assignments = io::assign(store, world.size(), leased_elsewhere(world, store));  // collective over world
-  const auto& own = assignments[static_cast<std::size_t>(world.rank())];
+  const auto own = own_assignment(world, store);  // collective over world
   std::unique_ptr<io::StoreWriter> writer;
   comm::agree_after(world, "lease parts", [&] {  // collective over world
-    writer = std::make_unique<io::StoreWriter>(store, own.parts, options.commit, [](const std::string& line) { base::log_warning(line); });
+    writer = std::make_unique<io::StoreWriter>(store, own.parts, options.commit,
+                                               [](const std::string& line) { base::log_warning(line); });
   });
 
   // What the check of the last commit set back to pending is to do again.
@@ -144,7 +148,7 @@ ExtractResult extract(const comm::Comm& world, io::Store& store, const dataset::
     base::log_error(fmt::format("{}{}", error->what(), error->hint().empty() ? "" : " (" + error->hint() + ")"));
     comm::Environment::abort(static_cast<int>(error->code()));
   }
-  comm::agree(world, "extract", error);                                // collective over world
+  comm::agree(world, "extract", error);                                    // collective over world
   result.stopped = world.max(std::int64_t{relay.stopped() ? 1 : 0}) != 0;  // collective over world
   relay.finish();
   result.failed = gather_failures(world, failed);

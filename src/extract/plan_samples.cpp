@@ -17,11 +17,13 @@ std::vector<io::PlannedSample> plan_samples(const dataset::Dataset& data, std::i
     sample.reject = data.reject(i);
     if (sample.reject != io::FailReason::none) continue;
     if (max_length > 0 && data.length(i) > max_length)
-      throw base::ConfigError(fmt::format("{}: sample {} ({}) has {} tokens, but dataset.max_length is {}", data.path().string(), i, data.id(i),
-                                          data.length(i), max_length),
-                              "prepare the dataset again with this max_length, or set dataset.max_length to what it was prepared with");
+      throw base::ConfigError(
+          fmt::format("{}: sample {} ({}) has {} tokens, but dataset.max_length is {}", data.path().string(), i, data.id(i),
+                      data.length(i), max_length),
+          "prepare the dataset again with this max_length, or set dataset.max_length to what it was prepared with");
     data.read(i, tokens);
-    const bool ok = std::all_of(tokens.ids.begin(), tokens.ids.end(), [&](std::int32_t id) { return id >= 0 && id < vocab_size; });
+    const bool ok =
+        std::all_of(tokens.ids.begin(), tokens.ids.end(), [&](std::int32_t id) { return id >= 0 && id < vocab_size; });
     if (!ok)
       sample.reject = io::FailReason::bad_token;
     else

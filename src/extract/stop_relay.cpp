@@ -17,7 +17,8 @@ void StopRelay::tell_others() {
   if (told_) return;
   told_ = true;
   for (int r = 0; r < channel_.size(); ++r)
-    if (r != channel_.rank()) comm::check(MPI_Send(nullptr, 0, MPI_BYTE, r, 0, channel_.get()));  // empty: never waits for a receiver
+    if (r != channel_.rank())
+      comm::check(MPI_Send(nullptr, 0, MPI_BYTE, r, 0, channel_.get()));  // empty: never waits for a receiver
 }
 
 bool StopRelay::stopped() {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ranks extract independently, with no collective to carry a stop request. A rank that sees one tells the others by an empty message;
-// everybody probes for it between batches.
+// Ranks extract independently, with no collective to carry a stop request. A rank that sees one tells the others by an empty
+// message; everybody probes for it between batches.
 #pragma once
 #include <aerie/comm/comm.hpp>
 #include <aerie/stop/stop_token.hpp>

@@ -27,7 +27,8 @@ void layer_forward(const LayerWeights& weights, const LayerShape& shape, const R
   std::int64_t used = 0;
   for (std::size_t i = group.samples_begin; i < group.samples_end; ++i) {
     const std::int64_t first = plan.samples[i].first - group.first, tokens = plan.samples[i].tokens;
-    const Heads heads = split_heads(work.qkv.narrow(0, first, tokens), shape.heads, weights.q_norm, weights.k_norm, angles, shape.hf);
+    const Heads heads =
+        split_heads(work.qkv.narrow(0, first, tokens), shape.heads, weights.q_norm, weights.k_norm, angles, shape.hf);
     work.attention.narrow(0, first, tokens).view({tokens, shape.heads.heads, shape.heads.dim}).copy_(causal_attention(heads));
     used = first + tokens;
   }

@@ -15,11 +15,11 @@ namespace aerie::target {
 struct Workspace {
   Workspace(std::int64_t group_rows, std::int64_t gemm_rows, std::int64_t hidden, std::int64_t inner, const HeadLayout& layout,
             const at::TensorOptions& options);
-  at::Tensor qkv;        // [group rows, columns]
-  at::Tensor attention;  // [group rows, heads * dim]
+  at::Tensor qkv;                // [group rows, columns]
+  at::Tensor attention;          // [group rows, heads * dim]
   at::Tensor normed, projected;  // [gemm rows, hidden]
-  at::Tensor gate_up;    // [gemm rows, 2 inner]
-  at::Tensor act;        // [gemm rows, inner]
+  at::Tensor gate_up;            // [gemm rows, 2 inner]
+  at::Tensor act;                // [gemm rows, inner]
 };
 
 struct LayerShape {

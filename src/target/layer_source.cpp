@@ -61,7 +61,9 @@ class ResidentLayers final : public LayerSource {
       layers_.push_back(std::make_shared<const LayerWeights>(read_layer(reader, config, l)));
     }
   }
-  std::shared_ptr<const LayerWeights> layer(std::int64_t index) const override { return layers_.at(static_cast<std::size_t>(index)); }
+  std::shared_ptr<const LayerWeights> layer(std::int64_t index) const override {
+    return layers_.at(static_cast<std::size_t>(index));
+  }
   at::Tensor embed(const at::Tensor& ids) const override { return at::index_select(embedding_, 0, ids.to(embedding_.device())); }
   const NormWeight& final_norm() const override { return final_norm_; }
 
@@ -74,7 +76,10 @@ class ResidentLayers final : public LayerSource {
 class StreamedLayers final : public LayerSource {
  public:
   StreamedLayers(const ModelDirectory& dir, const TargetConfig& config, c10::Device device, c10::ScalarType dtype)
-      : dir_(dir), config_(config), device_(device), dtype_(dtype),
+      : dir_(dir),
+        config_(config),
+        device_(device),
+        dtype_(dtype),
         final_norm_(reader(device).norm(config.final_norm_tensor, config.hidden_size, config.rms_norm_eps)) {}
   std::shared_ptr<const LayerWeights> layer(std::int64_t index) const override {
     return std::make_shared<const LayerWeights>(read_layer(reader(device_), config_, index));

@@ -21,6 +21,8 @@ class RowBlockedLinear {
 };
 
 /// `n` rounded up to whole blocks.
-constexpr std::int64_t whole_blocks(std::int64_t n, std::int64_t gemm_rows) { return (n + gemm_rows - 1) / gemm_rows * gemm_rows; }
+constexpr std::int64_t whole_blocks(std::int64_t n, std::int64_t gemm_rows) {
+  return (n + gemm_rows - 1) / gemm_rows * gemm_rows;
+}
 
 }  // namespace aerie::target

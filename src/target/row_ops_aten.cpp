@@ -57,7 +57,7 @@ Heads split_heads(const at::Tensor& qkv, const HeadLayout& layout, const NormWei
     return rotate(x.to(at::kFloat), cos, sin, hf, dtype).contiguous();
   };
   return {rotated(0, layout.heads, q_norm), rotated(layout.heads, layout.kv_heads, k_norm),
-          all.narrow(1, layout.heads + layout.kv_heads, layout.kv_heads).contiguous()};
+          all.narrow(1, layout.heads + layout.kv_heads, layout.kv_heads).clone(at::MemoryFormat::Contiguous)};
 }
 
 }  // namespace aerie::target::aten

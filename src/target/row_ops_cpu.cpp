@@ -75,17 +75,22 @@ void rotate_rounding_each(float* head, const float* cos, const float* sin, std::
 template <class F>
 void for_float_types(at::ScalarType type, F&& f) {
   switch (type) {
-    case at::kFloat: return f(float{});
-    case at::kBFloat16: return f(at::BFloat16{});
-    case at::kHalf: return f(at::Half{});
-    default: throw base::Bug("row operations know fp32, bf16 and fp16");
+    case at::kFloat:
+      return f(float{});
+    case at::kBFloat16:
+      return f(at::BFloat16{});
+    case at::kHalf:
+      return f(at::Half{});
+    default:
+      throw base::Bug("row operations know fp32, bf16 and fp16");
   }
 }
 
 }  // namespace
 
 void rms_norm(const at::Tensor& x, const NormWeight& norm, bool hf, at::Tensor& out) {
-  base::expect(x.is_contiguous() && out.is_contiguous() && x.scalar_type() == out.scalar_type(), "rows are contiguous, of one dtype");
+  base::expect(x.is_contiguous() && out.is_contiguous() && x.scalar_type() == out.scalar_type(),
+               "rows are contiguous, of one dtype");
   const auto n = static_cast<std::size_t>(x.size(1));
   const float* w = norm.weight.const_data_ptr<float>();
   for_float_types(x.scalar_type(), [&]<class T>(T) {
@@ -103,7 +108,8 @@ void rms_norm(const at::Tensor& x, const NormWeight& norm, bool hf, at::Tensor& 
 }
 
 void add_rows(at::Tensor& residual, const at::Tensor& y) {
-  base::expect(residual.is_contiguous() && y.is_contiguous() && residual.sizes() == y.sizes(), "rows are contiguous, of one shape");
+  base::expect(residual.is_contiguous() && y.is_contiguous() && residual.sizes() == y.sizes(),
+               "rows are contiguous, of one shape");
   const auto n = static_cast<std::size_t>(y.size(1));
   for_float_types(y.scalar_type(), [&]<class T>(T) {
     T* sum = residual.mutable_data_ptr<T>();

@@ -38,7 +38,9 @@ void check_options(const TargetOptions& o, const interchange::TargetConfig& conf
 }
 
 void check_config(const interchange::TargetConfig& c, const std::filesystem::path& dir) {
-  const auto refuse = [&](const std::string& what) { throw base::DataError(fmt::format("{}/config.json: {}", dir.string(), what)); };
+  const auto refuse = [&](const std::string& what) {
+    throw base::DataError(fmt::format("{}/config.json: {}", dir.string(), what));
+  };
   if (c.hidden_act != "silu") refuse(fmt::format("hidden_act \"{}\" is not supported, only \"silu\"", c.hidden_act));
   if (c.num_heads <= 0 || c.num_kv_heads <= 0 || c.num_heads % c.num_kv_heads != 0) {
     refuse(fmt::format("{} attention heads cannot share {} key/value heads", c.num_heads, c.num_kv_heads));
@@ -85,8 +87,8 @@ BatchPlan TargetModel::Impl::plan(std::span<const std::span<const std::int32_t>>
     if (ids[i].empty()) throw base::DataError(fmt::format("sample {} of the batch has no tokens", i));
     for (std::size_t t = 0; t < ids[i].size(); ++t) {
       if (ids[i][t] < 0 || ids[i][t] >= config.vocab_size) {
-        throw base::DataError(fmt::format("sample {} of the batch: token {} is {}, but the target's vocabulary has {} entries", i, t,
-                                          ids[i][t], config.vocab_size),
+        throw base::DataError(fmt::format("sample {} of the batch: token {} is {}, but the target's vocabulary has {} entries", i,
+                                          t, ids[i][t], config.vocab_size),
                               "the data was tokenised for another model");
       }
     }
@@ -99,7 +101,8 @@ at::Tensor TargetModel::Impl::embed(std::span<const std::span<const std::int32_t
   at::Tensor x = at::zeros({plan.rows, config.hidden_size}, tensor_options());
   for (std::size_t g = 0; g < plan.groups.size(); ++g) {
     const RowGroup& group = plan.groups[g];
-    const std::int64_t used = plan.samples[group.samples_end - 1].first + plan.samples[group.samples_end - 1].tokens - group.first;
+    const std::int64_t used =
+        plan.samples[group.samples_end - 1].first + plan.samples[group.samples_end - 1].tokens - group.first;
     at::Tensor index = at::empty({used}, at::kLong);
     auto* to = index.mutable_data_ptr<std::int64_t>();
     for (std::size_t i = group.samples_begin; i < group.samples_end; ++i) to = std::copy(ids[i].begin(), ids[i].end(), to);
@@ -113,7 +116,8 @@ void TargetModel::Impl::run(std::span<const std::span<const std::int32_t>> ids, 
   const LayerShape shape{{config.num_heads, config.num_kv_heads, config.head_dim}, options.gemm_rows, options.hf_numerics};
   const RopeAngles angles = rope_angles(interchange::rope_table(config.rope, config.head_dim, config.max_position_embeddings),
                                         plan.longest, options.device);
-  Workspace work(plan.largest_group, options.gemm_rows, config.hidden_size, config.intermediate_size, shape.heads, tensor_options());
+  Workspace work(plan.largest_group, options.gemm_rows, config.hidden_size, config.intermediate_size, shape.heads,
+                 tensor_options());
   at::Tensor x = embed(ids, plan);
   for (std::int64_t l = 0; l < config.num_layers; ++l) {
     if (poll) poll();

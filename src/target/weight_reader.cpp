@@ -15,9 +15,12 @@ namespace {
 
 at::ScalarType stored_type(interchange::Dtype dtype, const std::string& name, const std::filesystem::path& dir) {
   switch (dtype) {
-    case interchange::Dtype::f32: return at::kFloat;
-    case interchange::Dtype::bf16: return at::kBFloat16;
-    case interchange::Dtype::f16: return at::kHalf;
+    case interchange::Dtype::f32:
+      return at::kFloat;
+    case interchange::Dtype::bf16:
+      return at::kBFloat16;
+    case interchange::Dtype::f16:
+      return at::kHalf;
     default:
       throw base::DataError(fmt::format("{}: tensor {} is stored as {}", dir.string(), name, interchange::dtype_name(dtype)),
                             "weights must be BF16, F16 or F32; dequantise the checkpoint first");

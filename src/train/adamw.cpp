@@ -7,10 +7,13 @@
 
 namespace aerie::train {
 
-// Clones differ in instructions, not in results: every operation below is one IEEE operation (fma, *, /, sqrt), and contraction is off.
-__attribute__((target_clones("avx512f", "fma", "default")))
-void adamw_step(const AdamWOptions& o, std::span<const float> grad, std::span<float> masters, std::span<float> exp_avg, std::span<float> exp_avg_sq) {
-  base::expect(grad.size() == masters.size() && grad.size() == exp_avg.size() && grad.size() == exp_avg_sq.size(), "AdamW spans have one length");
+// Clones differ in instructions, not in results: every operation below is one IEEE operation (fma, *, /, sqrt), and contraction
+// is off.
+__attribute__((target_clones("avx512f", "fma", "default"))) void adamw_step(const AdamWOptions& o, std::span<const float> grad,
+                                                                            std::span<float> masters, std::span<float> exp_avg,
+                                                                            std::span<float> exp_avg_sq) {
+  base::expect(grad.size() == masters.size() && grad.size() == exp_avg.size() && grad.size() == exp_avg_sq.size(),
+               "AdamW spans have one length");
   const float b1 = static_cast<float>(o.beta1), b2 = static_cast<float>(o.beta2);
   const float c1 = static_cast<float>(1.0 - o.beta1), c2 = static_cast<float>(1.0 - o.beta2);
   const double t = static_cast<double>(o.step);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// This rank's share of the optimizer: masters and moments of its blocks, the step from summed fixed-point gradients, and its chunks of a
-// checkpoint. Collective calls say so.
+// This rank's share of the optimizer: masters and moments of its blocks, the step from summed fixed-point gradients, and its
+// chunks of a checkpoint. Collective calls say so.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -20,8 +20,8 @@ class OptimizerShard {
 
   /// Masters from the unpadded vector `flat`, moments zero. Local.
   void reset(std::span<const float> flat);
-  /// Sums `gradients` (padded, fixed point, clobbered) over ranks, clips by the global norm and steps. Returns the norm before clipping.
-  /// Collective over world.
+  /// Sums `gradients` (padded, fixed point, clobbered) over ranks, clips by the global norm and steps. Returns the norm before
+  /// clipping. Collective over world.
   double step(std::span<std::int64_t> gradients, AdamWOptions options, double clip);
   /// Everybody's masters, unpadded, into `flat`. Collective over world.
   void gather_masters(std::span<float> flat);

@@ -31,7 +31,8 @@ std::vector<std::string> differing_fields(const base::Json& found, const base::J
   std::vector<std::string> out;
   for (const auto& [key, value] : expected.items())
     if (!found.contains(key) || found[key] != value)
-      out.push_back(fmt::format("{}: checkpoint {}, now {}", key, found.contains(key) ? found[key].dump() : "nothing", value.dump()));
+      out.push_back(
+          fmt::format("{}: checkpoint {}, now {}", key, found.contains(key) ? found[key].dump() : "nothing", value.dump()));
   for (const auto& [key, value] : found.items())
     if (!expected.contains(key)) out.push_back(fmt::format("{}: checkpoint {}, now nothing", key, value.dump()));
   return out;
@@ -54,10 +55,10 @@ struct Trainer::Impl {
 
   Schedule schedule;
   OptimizerShard optimizer;
-  at::Tensor masters;       // fp32 on the host, unpadded, everybody's
-  at::Tensor flat;          // compute dtype on the device
+  at::Tensor masters;  // fp32 on the host, unpadded, everybody's
+  at::Tensor flat;     // compute dtype on the device
   draft::DrafterWeights weights;
-  at::Tensor grad_flat;     // fp32 on the device
+  at::Tensor grad_flat;  // fp32 on the device
   draft::DrafterWeights grads;
   std::vector<std::int64_t> sum;  // padded, fixed point
   std::int64_t step = 0, packs_consumed = 0, saved_step = -1, loaded_step = -1;
@@ -68,9 +69,20 @@ struct Trainer::Impl {
     std::future<draft::PackBatch> batch;
   } next;
 
-  Impl(const comm::Comm& w, comm::Transport& t, const draft::DrafterShape& s, const draft::TargetHead& th, const interchange::VocabMap& v,
-       dataset::PackList& p, std::span<const std::int64_t> lc, PackSource& src, TrainerOptions o, c10::Device d, c10::ScalarType dt)
-      : world(w), transport(t), shape(s), target(th), vocab(v), packs(p), loss_counts(lc), source(src), options(std::move(o)), device(d), dtype(dt),
+  Impl(const comm::Comm& w, comm::Transport& t, const draft::DrafterShape& s, const draft::TargetHead& th,
+       const interchange::VocabMap& v, dataset::PackList& p, std::span<const std::int64_t> lc, PackSource& src, TrainerOptions o,
+       c10::Device d, c10::ScalarType dt)
+      : world(w),
+        transport(t),
+        shape(s),
+        target(th),
+        vocab(v),
+        packs(p),
+        loss_counts(lc),
+        source(src),
+        options(std::move(o)),
+        device(d),
+        dtype(dt),
         schedule(make_schedule(options.lr, options.min_lr, options.warmup, options.total_steps)),
         optimizer(w, t, draft::parameter_count(s)) {
     const auto n = draft::parameter_count(shape);
@@ -95,8 +107,7 @@ struct Trainer::Impl {
     for (std::int64_t i = 0; i < options.packs_per_step; ++i) costs.push_back(packs.at(first + i).n_tokens);
     const auto dealt = dataset::deal_packs(costs, world.size());
     std::vector<std::int64_t> out;
-    for (const auto i : dealt[static_cast<std::size_t>(world.rank())])
-      out.push_back(first + static_cast<std::int64_t>(i));
+    for (const auto i : dealt[static_cast<std::size_t>(world.rank())]) out.push_back(first + static_cast<std::int64_t>(i));
     return out;
   }
 
@@ -128,7 +139,8 @@ struct Trainer::Impl {
     std::vector<std::int64_t> n(static_cast<std::size_t>(K()), 0);
     for (std::int64_t i = 0; i < options.packs_per_step; ++i)
       for (const auto s : packs.at(first + i).samples)
-        for (std::int64_t k = 0; k < K(); ++k) n[static_cast<std::size_t>(k)] += loss_counts[static_cast<std::size_t>(s * K() + k)];
+        for (std::int64_t k = 0; k < K(); ++k)
+          n[static_cast<std::size_t>(k)] += loss_counts[static_cast<std::size_t>(s * K() + k)];
     return n;
   }
 
@@ -144,7 +156,8 @@ struct Trainer::Impl {
 
     const auto error = base::capture([&] {
       const auto mine = own_packs(first);
-      const auto upcoming = step + 1 < options.total_steps ? own_packs(first + options.packs_per_step) : std::vector<std::int64_t>{};
+      const auto upcoming =
+          step + 1 < options.total_steps ? own_packs(first + options.packs_per_step) : std::vector<std::int64_t>{};
       for (std::size_t i = 0; i < mine.size(); ++i) {
         const double wait = now_s();
         const auto after = i + 1 < mine.size() ? mine[i + 1] : upcoming.empty() ? -1 : upcoming.front();
@@ -153,13 +166,17 @@ struct Trainer::Impl {
         grad_flat.zero_();
         const auto result = draft::unroll(shape, weights, target, vocab, batch, options.unroll, coefficients, &grads);
         const auto host = grad_flat.cpu();
-        const auto bad = add_fixed_point(floats(host), std::span(sum).first(static_cast<std::size_t>(host.numel())), options.packs_per_step);
+        const auto bad =
+            add_fixed_point(floats(host), std::span(sum).first(static_cast<std::size_t>(host.numel())), options.packs_per_step);
         if (bad >= 0)
-          throw base::DataError(fmt::format("step {}: gradient of {} is {} in {}", step + 1, tensor_at(bad), floats(host)[static_cast<std::size_t>(bad)], samples_of(mine[i])),
+          throw base::DataError(fmt::format("step {}: gradient of {} is {} in {}", step + 1, tensor_at(bad),
+                                            floats(host)[static_cast<std::size_t>(bad)], samples_of(mine[i])),
                                 "look at these samples; a lower train.lr or train.clip may help");
         for (std::size_t k = 0; k < k_count; ++k) {
           const auto& s = result.steps[k];
-          if (!std::isfinite(s.loss)) throw base::DataError(fmt::format("step {}: loss of unroll step {} is {} in {}", step + 1, k, s.loss, samples_of(mine[i])));
+          if (!std::isfinite(s.loss))
+            throw base::DataError(
+                fmt::format("step {}: loss of unroll step {} is {} in {}", step + 1, k, s.loss, samples_of(mine[i])));
           totals[k] += s.slots;
           totals[k_count + k] += s.matches;
           totals[2 * k_count + k] += s.cumulative;
@@ -189,11 +206,14 @@ struct Trainer::Impl {
     report.step = step;
     report.lr = adam.lr;
     report.tokens = totals[4 * k_count + 3];
-    const auto ratio = [](std::int64_t a, std::int64_t b) { return b > 0 ? static_cast<double>(a) / static_cast<double>(b) : 0.0; };
+    const auto ratio = [](std::int64_t a, std::int64_t b) {
+      return b > 0 ? static_cast<double>(a) / static_cast<double>(b) : 0.0;
+    };
     for (std::size_t k = 0; k < k_count; ++k) {
       const double weighted = from_fixed_point(totals[3 * k_count + k]);
       report.loss += weighted;
-      report.step_loss.push_back(coefficients[k] > 0 ? weighted / coefficients[k] / static_cast<double>(std::max<std::int64_t>(1, totals[k])) : 0.0);
+      report.step_loss.push_back(
+          coefficients[k] > 0 ? weighted / coefficients[k] / static_cast<double>(std::max<std::int64_t>(1, totals[k])) : 0.0);
       report.match.push_back(ratio(totals[k_count + k], totals[k]));
       report.cumulative.push_back(ratio(totals[2 * k_count + k], totals[k]));
     }
@@ -219,10 +239,12 @@ struct Trainer::Impl {
   }
 };
 
-Trainer::Trainer(const comm::Comm& world, comm::Transport& transport, const draft::DrafterShape& shape, const draft::TargetHead& target,
-                 const interchange::VocabMap& vocab, dataset::PackList& packs, std::span<const std::int64_t> loss_counts, PackSource& source,
-                 TrainerOptions options, c10::Device device, c10::ScalarType dtype)
-    : impl_(std::make_unique<Impl>(world, transport, shape, target, vocab, packs, loss_counts, source, std::move(options), device, dtype)) {}
+Trainer::Trainer(const comm::Comm& world, comm::Transport& transport, const draft::DrafterShape& shape,
+                 const draft::TargetHead& target, const interchange::VocabMap& vocab, dataset::PackList& packs,
+                 std::span<const std::int64_t> loss_counts, PackSource& source, TrainerOptions options, c10::Device device,
+                 c10::ScalarType dtype)
+    : impl_(std::make_unique<Impl>(world, transport, shape, target, vocab, packs, loss_counts, source, std::move(options), device,
+                                   dtype)) {}
 Trainer::~Trainer() = default;
 
 std::int64_t Trainer::step() const { return impl_->step; }
@@ -237,7 +259,8 @@ void Trainer::resume(const ckpt::Checkpoint& checkpoint) {
   comm::agree_after(t.world, "resume", [&] {  // collective over world
     const auto differences = differing_fields(checkpoint.manifest.at("identity"), t.options.identity);
     if (!differences.empty())
-      throw base::RefusedError(fmt::format("{} was made with another configuration or data:\n  {}", checkpoint.path.string(), fmt::join(differences, "\n  ")),
+      throw base::RefusedError(fmt::format("{} was made with another configuration or data:\n  {}", checkpoint.path.string(),
+                                           fmt::join(differences, "\n  ")),
                                "restore these values, or start a new run directory");
     t.optimizer.load(checkpoint);
     const auto& position = checkpoint.manifest.at("position");

@@ -147,20 +147,9 @@ def chain(ids, mask, drafted, K):
     return emitted, rounds
 
 
-def find_matches(record):
-    """The per-step match in an eval.json: the first list of numbers under a key named match or acc, wherever it stands."""
-    for key in ("match", "acc", "per_step_match"):
-        stack = [record]
-        while stack:
-            here = stack.pop(0)
-            if isinstance(here, dict):
-                value = here.get(key)
-                if isinstance(value, list) and value and all(isinstance(x, (int, float)) for x in value):
-                    return value
-                stack += list(here.values())
-            elif isinstance(here, list) and here and isinstance(here[0], dict) and all(key in x for x in here):
-                return [x[key] for x in here]
-    raise SystemExit("no per-step match in the file to compare with")
+def their_matches(path):
+    """The trained drafter's per-step match in an eval.json."""
+    return json.loads(path.read_text())["trained"]["match"]
 
 
 def main():
@@ -199,7 +188,7 @@ def main():
               "tau": {str(n): e / r if r else 0.0 for n, (e, r) in tau.items()}}
     print(json.dumps(result, indent=1))
     if args.compare:
-        theirs = find_matches(json.loads(args.compare.read_text()))
+        theirs = their_matches(args.compare)
         worst = max(abs(a - b) for a, b in zip(match, theirs)) * 100
         print(f"largest difference of the per-step match to {args.compare}: {worst:.3f} points, allowed {args.points}")
         raise SystemExit(0 if worst <= args.points and len(theirs) >= K else 1)

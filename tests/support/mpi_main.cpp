@@ -29,7 +29,8 @@ int main(int argc, char** argv) {
   const auto texts = world.all_gather(collector->text.str());
   if (world.is_root())
     for (int r = 1; r < world.size(); ++r)
-      if (!texts[static_cast<std::size_t>(r)].empty()) std::fprintf(stderr, "rank %d:\n%s", r, texts[static_cast<std::size_t>(r)].c_str());
+      if (!texts[static_cast<std::size_t>(r)].empty())
+        std::fprintf(stderr, "rank %d:\n%s", r, texts[static_cast<std::size_t>(r)].c_str());
   const bool none = testing::UnitTest::GetInstance()->test_to_run_count() == 0;
   return static_cast<int>(world.max(mine != 0 || none ? 1 : 0));
 }

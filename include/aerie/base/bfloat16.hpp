@@ -6,9 +6,7 @@
 
 namespace aerie::base {
 
-constexpr float bf16_to_float(std::uint16_t bits) {
-  return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16);
-}
+constexpr float bf16_to_float(std::uint16_t bits) { return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16); }
 constexpr std::uint16_t float_to_bf16(float value) {
   const auto u = std::bit_cast<std::uint32_t>(value);
   if ((u & 0x7fffffffU) > 0x7f800000U) return static_cast<std::uint16_t>((u >> 16) | 0x40U);  // quiet NaN

@@ -16,8 +16,7 @@ namespace aerie::base {
 /// The world is not as needed. `what()` names file, line or sample; `hint()` says what to do.
 class Error : public std::runtime_error {
  public:
-  Error(ExitCode code, const std::string& what, std::string hint = {},
-        std::source_location at = std::source_location::current())
+  Error(ExitCode code, const std::string& what, std::string hint = {}, std::source_location at = std::source_location::current())
       : std::runtime_error(what), code_(code), hint_(std::move(hint)), at_(at) {}
   ExitCode code() const noexcept { return code_; }
   const std::string& hint() const noexcept { return hint_; }
@@ -30,11 +29,10 @@ class Error : public std::runtime_error {
 };
 
 // One class per documented code, so that callers can catch what they can handle.
-#define AERIE_DEFINE_ERROR(name, exit_code)                                                 \
-  struct name : Error {                                                                     \
-    explicit name(const std::string& what, std::string hint = {},                           \
-                  std::source_location at = std::source_location::current())                \
-        : Error(exit_code, what, std::move(hint), at) {}                                    \
+#define AERIE_DEFINE_ERROR(name, exit_code)                                                                                  \
+  struct name : Error {                                                                                                      \
+    explicit name(const std::string& what, std::string hint = {}, std::source_location at = std::source_location::current()) \
+        : Error(exit_code, what, std::move(hint), at) {}                                                                     \
   }
 AERIE_DEFINE_ERROR(ConfigError, ExitCode::usage);
 AERIE_DEFINE_ERROR(DataError, ExitCode::data);

@@ -60,8 +60,8 @@ void publish_text(const std::filesystem::path& path, std::string_view text, bool
 void rename_durable(const std::filesystem::path& from, const std::filesystem::path& to);
 
 /// Appends one line (a newline is added) with a single write(2) in O_APPEND mode, then fsync. Creates the file.
-/// A torn last line left by a power cut is closed off first, so that the new line stands alone. Several processes may append at once;
-/// that may leave an empty line between theirs.
+/// A torn last line left by a power cut is closed off first, so that the new line stands alone. Several processes may append at
+/// once; that may leave an empty line between theirs.
 void append_line(const std::filesystem::path& path, std::string_view line);
 
 /// An exclusive or shared lock on a side file (open-file-description lock: closing another descriptor does not drop it).

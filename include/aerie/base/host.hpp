@@ -8,11 +8,11 @@ namespace aerie::base {
 
 struct ProcessIdentity {
   std::string host;
-  std::string boot_id;          // /proc/sys/kernel/random/boot_id
+  std::string boot_id;  // /proc/sys/kernel/random/boot_id
   std::int64_t pid = 0;
-  std::int64_t start_ticks = 0; // field 22 of /proc/self/stat: tells a recycled pid apart
-  std::string job;              // SLURM_JOB_ID, with array task; empty outside Slurm
-  int restart_count = 0;        // SLURM_RESTART_COUNT
+  std::int64_t start_ticks = 0;  // field 22 of /proc/self/stat: tells a recycled pid apart
+  std::string job;               // SLURM_JOB_ID, with array task; empty outside Slurm
+  int restart_count = 0;         // SLURM_RESTART_COUNT
 };
 ProcessIdentity this_process();
 std::string host_name();

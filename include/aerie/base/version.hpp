@@ -4,8 +4,8 @@
 #include <string>
 
 namespace aerie::base {
-std::string version();        // "0.1.0"
-std::string git_revision();   // "1a2b3c4d5e6f" or "unknown", "-dirty" appended
+std::string version();       // "0.1.0"
+std::string git_revision();  // "1a2b3c4d5e6f" or "unknown", "-dirty" appended
 std::string compiler();
-std::string producer();       // "aerie 0.1.0 (1a2b3c4d5e6f)"
+std::string producer();  // "aerie 0.1.0 (1a2b3c4d5e6f)"
 }  // namespace aerie::base

@@ -42,7 +42,7 @@ class Dataset {
   std::string note(std::int64_t sample) const;
   std::int64_t source_line(std::int64_t sample) const;
   void read(std::int64_t sample, Tokens& out) const;
-  const std::string& hash() const;            // as recorded
+  const std::string& hash() const;  // as recorded
   const std::string& tokenizer_hash() const;
   std::int64_t vocab_size() const;
   std::int64_t max_length() const;
@@ -64,15 +64,15 @@ struct ImportOptions {
   Overlength overlength = Overlength::truncate;
   std::int64_t vocab_size = 0;  // 0: ids are not checked
   std::string tokenizer_hash{};
-  std::int64_t limit = 0;       // 0: all
+  std::int64_t limit = 0;  // 0: all
 };
 struct ImportSummary {
   std::int64_t samples = 0, tokens = 0, loss_tokens = 0, truncated = 0;
   std::array<std::int64_t, 8> rejected{};  // by FailReason
 };
-/// Pre-tokenised JSONL ({"id", "input_ids", "loss_mask"} a line) to a dataset file, streaming, published atomically. A line that is
-/// not valid keeps its index as BAD_INPUT (or EMPTY, NO_LOSS, BAD_TOKEN, TOO_LONG) with a note that names file and line. Throws
-/// DataError when every sample is rejected.
+/// Pre-tokenised JSONL ({"id", "input_ids", "loss_mask"} a line) to a dataset file, streaming, published atomically. A line that
+/// is not valid keeps its index as BAD_INPUT (or EMPTY, NO_LOSS, BAD_TOKEN, TOO_LONG) with a note that names file and line.
+/// Throws DataError when every sample is rejected.
 ImportSummary import_jsonl(const std::filesystem::path& jsonl, const std::filesystem::path& out, const ImportOptions& options);
 
 }  // namespace aerie::dataset

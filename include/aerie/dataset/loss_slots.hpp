@@ -17,7 +17,7 @@ std::string_view mask_alignment_name(MaskAlignment a);
 /// What the loss of step k is divided by: `loss` = slots with loss; `all` = all positions S of every sample (for parity with
 /// EAGLE and SpecForge).
 enum class Normalize { loss, all };
-Normalize normalize_from_name(std::string_view name);           // throws ConfigError
+Normalize normalize_from_name(std::string_view name);  // throws ConfigError
 
 /// True when slot (t, k) exists and has loss.
 inline bool slot_has_loss(std::span<const std::uint8_t> mask, std::int64_t t, std::int64_t k, MaskAlignment a) {
@@ -28,6 +28,7 @@ inline bool slot_has_loss(std::span<const std::uint8_t> mask, std::int64_t t, st
 }
 
 /// n_k contributions of one sample: K counts.
-std::vector<std::int64_t> loss_slot_counts(std::span<const std::uint8_t> mask, std::int64_t ttt_steps, MaskAlignment a, Normalize n);
+std::vector<std::int64_t> loss_slot_counts(std::span<const std::uint8_t> mask, std::int64_t ttt_steps, MaskAlignment a,
+                                           Normalize n);
 
 }  // namespace aerie::dataset

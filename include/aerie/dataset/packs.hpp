@@ -21,7 +21,8 @@ struct Pack {
 
 /// Walks `order`, first fit into packs of at most `pack_tokens`, looking back at the newest 64 open packs; a longer sample gets a
 /// pack of its own. Packs come in the order they were opened.
-std::vector<Pack> make_packs(std::span<const std::int64_t> order, std::span<const std::int64_t> lengths, std::int64_t pack_tokens);
+std::vector<Pack> make_packs(std::span<const std::int64_t> order, std::span<const std::int64_t> lengths,
+                             std::int64_t pack_tokens);
 
 /// The whole list: the epochs' lists one after another, made on demand.
 class PackList {

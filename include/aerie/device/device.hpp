@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which device this rank computes on. In CPU builds only "cpu" exists. LibTorch's process-wide settings (threads, determinism) are set
-// once, in apps::run, through setup_compute.
+// Which device this rank computes on. In CPU builds only "cpu" exists. LibTorch's process-wide settings (threads, determinism)
+// are set once, in apps::run, through setup_compute.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -13,8 +13,8 @@
 
 namespace aerie::device {
 
-/// "auto" takes a GPU when the build has CUDA and one is visible: GPU number = local rank modulo visible GPUs. Throws ConfigError for
-/// "cuda" in a CPU build, PeerError when no GPU is visible. Collective over `comm` (ranks of a host are counted).
+/// "auto" takes a GPU when the build has CUDA and one is visible: GPU number = local rank modulo visible GPUs. Throws ConfigError
+/// for "cuda" in a CPU build, PeerError when no GPU is visible. Collective over `comm` (ranks of a host are counted).
 c10::Device choose_device(std::string_view wish, const comm::Comm& comm);
 
 /// auto: fp32 on CPU, bf16 on GPU.

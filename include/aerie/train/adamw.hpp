@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// AdamW on fp32 masters, elementwise, with explicit fused multiply-adds: vector body and scalar tail are the same arithmetic, so a shard of
-// the vector gets the same bits as the whole.
+// AdamW on fp32 masters, elementwise, with explicit fused multiply-adds: vector body and scalar tail are the same arithmetic, so
+// a shard of the vector gets the same bits as the whole.
 #pragma once
 #include <cstdint>
 #include <span>
@@ -15,8 +15,10 @@ struct AdamWOptions {
   double grad_scale = 1;  // clipping
   std::int64_t step = 1;  // counts from 1, for the bias corrections
 };
-/// All spans have one length. Updates masters and both moments in place. Decoupled weight decay (Loshchilov and Hutter, arXiv 1711.05101).
-void adamw_step(const AdamWOptions& options, std::span<const float> grad, std::span<float> masters, std::span<float> exp_avg, std::span<float> exp_avg_sq);
+/// All spans have one length. Updates masters and both moments in place. Decoupled weight decay (Loshchilov and Hutter, arXiv
+/// 1711.05101).
+void adamw_step(const AdamWOptions& options, std::span<const float> grad, std::span<float> masters, std::span<float> exp_avg,
+                std::span<float> exp_avg_sq);
 
 /// Sum of squares of one block in fp64, in index order.
 double sum_of_squares(std::span<const float> block);

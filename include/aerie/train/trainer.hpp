@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The training loop: a global step is the next packs of one list, ranks are interchangeable workers, gradients meet in int64 fixed point, the
-// optimizer is sharded over ranks. Same configuration and data -> same bits for every rank count and any number of stops and resumes.
+// The training loop: a global step is the next packs of one list, ranks are interchangeable workers, gradients meet in int64
+// fixed point, the optimizer is sharded over ranks. Same configuration and data -> same bits for every rank count and any number
+// of stops and resumes.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -55,18 +56,19 @@ class Trainer {
  public:
   /// `loss_counts[sample * K + k]`: n_k contribution of each dataset sample. All references must outlive the trainer. Local.
   Trainer(const comm::Comm& world, comm::Transport& transport, const draft::DrafterShape& shape, const draft::TargetHead& target,
-          const interchange::VocabMap& vocab, dataset::PackList& packs, std::span<const std::int64_t> loss_counts, PackSource& source,
-          TrainerOptions options, c10::Device device, c10::ScalarType dtype);
+          const interchange::VocabMap& vocab, dataset::PackList& packs, std::span<const std::int64_t> loss_counts,
+          PackSource& source, TrainerOptions options, c10::Device device, c10::ScalarType dtype);
   ~Trainer();
 
   /// Starts from `initial` (fp32 flat, the same on all ranks). Collective.
   void start(const at::Tensor& initial);
-  /// Goes on from a checkpoint. Throws RefusedError naming the identity's fields that differ, DataError for a damaged chunk. Collective.
+  /// Goes on from a checkpoint. Throws RefusedError naming the identity's fields that differ, DataError for a damaged chunk.
+  /// Collective.
   void resume(const ckpt::Checkpoint& checkpoint);
 
   enum class End { finished, stopped };
-  /// Runs to total_steps or a stop request; saves at the end either way (unless no step was made since the last save). `on_step` and
-  /// `on_save` run on rank 0. Collective.
+  /// Runs to total_steps or a stop request; saves at the end either way (unless no step was made since the last save). `on_step`
+  /// and `on_save` run on rank 0. Collective.
   End run(stop::StopToken& stop, const std::function<void(const StepReport&)>& on_step,
           const std::function<void(std::int64_t step, const ckpt::Saved&)>& on_save);
 

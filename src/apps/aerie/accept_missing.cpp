@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// `aerie accept-missing`: records a person's decision to go on without failed samples. Nothing else makes a phase with missing samples
-// complete.
+// `aerie accept-missing`: records a person's decision to go on without failed samples. Nothing else makes a phase with missing
+// samples complete.
 #include <aerie/base/error.hpp>
 #include <aerie/report/ledger.hpp>
 
@@ -8,8 +8,8 @@
 #include <cstdlib>
 #include <sstream>
 
-#include <CLI/CLI.hpp>
 #include <fmt/format.h>
+#include <CLI/CLI.hpp>
 
 #include "command_line.hpp"
 #include "commands.hpp"
@@ -42,11 +42,13 @@ int command_accept_missing(int argc, char** argv) {
   app.add_option("--reason", reason, "why; stands in the ledger")->required();
   if (!parse_command_line(app, argc, argv)) return 0;
   if (ids.empty() == !all) throw base::ConfigError("give either --ids LIST or --all-failed");
-  if (reason.find_first_not_of(" \t") == std::string::npos) throw base::ConfigError("--reason is empty", "say why the samples may be missing");
+  if (reason.find_first_not_of(" \t") == std::string::npos)
+    throw base::ConfigError("--reason is empty", "say why the samples may be missing");
 
   const auto config = config::load(run);
   const auto view = view_store(config);
-  if (!view) throw base::MissingInputError((config.store_dir() / "manifest.json").string() + ": no store yet", "run aerie-extract first");
+  if (!view)
+    throw base::MissingInputError((config.store_dir() / "manifest.json").string() + ": no store yet", "run aerie-extract first");
   auto chosen = all ? view->undecided() : named(*view, ids);
   std::erase_if(chosen, [](const NotDone& f) { return f.excluded || f.decided; });
   if (chosen.empty()) return print("nothing to decide: no failed sample waits for a decision"), 0;
@@ -59,10 +61,16 @@ int command_accept_missing(int argc, char** argv) {
     n = n.is_null() ? 1 : n.get<int>() + 1;
   }
   const char* user = std::getenv("USER");
-  report::Ledger(config.run_dir).decision("accept-missing", {{"ids", list}, {"samples", samples}, {"count", chosen.size()},
-                                                             {"reasons", reasons}, {"reason", reason}, {"by", user ? user : ""}});
+  report::Ledger(config.run_dir)
+      .decision("accept-missing", {{"ids", list},
+                                   {"samples", samples},
+                                   {"count", chosen.size()},
+                                   {"reasons", reasons},
+                                   {"reason", reason},
+                                   {"by", user ? user : ""}});
   print(fmt::format("accepted {} missing {}: {}", chosen.size(), chosen.size() == 1 ? "sample" : "samples", name_some(chosen)));
-  if (const auto left = view->undecided().size() - chosen.size(); left > 0) print(fmt::format("{} still wait for a decision", left));
+  if (const auto left = view->undecided().size() - chosen.size(); left > 0)
+    print(fmt::format("{} still wait for a decision", left));
   return 0;
 }
 

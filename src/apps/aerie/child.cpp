@@ -23,7 +23,8 @@ namespace {
   ::prctl(PR_SET_PDEATHSIG, options.soft_stop ? SIGUSR2 : SIGTERM);
   if (::getppid() != parent) ::_exit(143);
   for (const auto& [name, value] : options.environment) ::setenv(name.c_str(), value.c_str(), 1);
-  if (const int null = ::open("/dev/null", O_RDONLY); null >= 0) ::dup2(null, STDIN_FILENO);  // a background group must not read a terminal
+  if (const int null = ::open("/dev/null", O_RDONLY); null >= 0)
+    ::dup2(null, STDIN_FILENO);  // a background group must not read a terminal
   ::sigprocmask(SIG_SETMASK, &mask, nullptr);
   ::execvp(argv[0], argv.data());
   const int error = errno;

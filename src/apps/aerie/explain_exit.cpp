@@ -2,8 +2,8 @@
 // `aerie explain-exit N`: a row of the table of exit codes.
 #include <aerie/base/error.hpp>
 
-#include <CLI/CLI.hpp>
 #include <fmt/format.h>
+#include <CLI/CLI.hpp>
 
 #include "command_line.hpp"
 #include "commands.hpp"
@@ -18,7 +18,8 @@ int command_explain_exit(int argc, char** argv) {
   const auto row = base::explain_exit(code);
   if (!row) {
     std::string known;
-    for (const auto& r : base::exit_code_table()) known += fmt::format("{}{}", known.empty() ? "" : ", ", static_cast<int>(r.code));
+    for (const auto& r : base::exit_code_table())
+      known += fmt::format("{}{}", known.empty() ? "" : ", ", static_cast<int>(r.code));
     throw base::ConfigError(fmt::format("{} is no exit code of aerie or its launchers", code), "aerie's are " + known);
   }
   print(fmt::format("{} {}: {}\njob script: {}\nnext: {}", code, row->name, row->meaning, row->batch, row->next));

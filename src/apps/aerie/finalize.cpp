@@ -21,17 +21,20 @@ void demand_clean(const config::Config& c, const io::VerifyReport& found) {
   if (found.findings.empty()) return;
   for (std::size_t i = 0; i < std::min<std::size_t>(20, found.findings.size()); ++i)
     base::log_error(found.findings[i].file + ": " + found.findings[i].text);
-  throw base::Error(found.code(), fmt::format("{}: {} faults, the first: {}", c.store_dir().string(), found.findings.size(), found.findings[0].text),
-                    fmt::format("`aerie verify {} --full` lists all", shell_word(c.run_dir.string())));
+  throw base::Error(
+      found.code(),
+      fmt::format("{}: {} faults, the first: {}", c.store_dir().string(), found.findings.size(), found.findings[0].text),
+      fmt::format("`aerie verify {} --full` lists all", shell_word(c.run_dir.string())));
 }
 void demand_decided(const config::Config& c, const StoreView& view) {
   if (view.counts.pending > 0)
-    throw base::DataError(fmt::format("{}: {} of {} samples are missing", c.store_dir().string(), view.counts.pending, view.counts.total),
-                          fmt::format("`aerie run {} --from extract` goes on with them", shell_word(c.run_dir.string())));
+    throw base::DataError(
+        fmt::format("{}: {} of {} samples are missing", c.store_dir().string(), view.counts.pending, view.counts.total),
+        fmt::format("`aerie run {} --from extract` goes on with them", shell_word(c.run_dir.string())));
   const auto undecided = view.undecided();
   if (undecided.empty()) return;
-  throw base::DataError(fmt::format("{} failed {} for a decision: {}", undecided.size(), undecided.size() == 1 ? "sample waits" : "samples wait",
-                                    name_some(undecided)),
+  throw base::DataError(fmt::format("{} failed {} for a decision: {}", undecided.size(),
+                                    undecided.size() == 1 ? "sample waits" : "samples wait", name_some(undecided)),
                         fmt::format("mend the data, or `{}`", accept_command(c, undecided)));
 }
 }  // namespace
@@ -54,14 +57,21 @@ void finalize_store(const config::Config& c) {
     const auto& n = view->counts;
     const auto accepted = n.failed - view->excluded;
     ledger.phase(report::Phase::verify, report::PhaseState::complete,
-                 {{"samples", n.total}, {"done", n.done}, {"excluded", view->excluded}, {"accepted_missing", accepted},
-                  {"verification", "full"}, {"bytes_hashed", found.bytes_hashed}, {"store_uuid", view->store.uuid()},
-                  {"inputs", phase_inputs(c, report::Phase::verify)}, {"tokens", n.done_tokens},
+                 {{"samples", n.total},
+                  {"done", n.done},
+                  {"excluded", view->excluded},
+                  {"accepted_missing", accepted},
+                  {"verification", "full"},
+                  {"bytes_hashed", found.bytes_hashed},
+                  {"store_uuid", view->store.uuid()},
+                  {"inputs", phase_inputs(c, report::Phase::verify)},
+                  {"tokens", n.done_tokens},
                   {"seconds", std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count()}});
-    base::log_info(fmt::format("store verified: {} samples done, {} excluded by rule, {} missing by decision, {} read", n.done, view->excluded, accepted,
-                               base::format_bytes(static_cast<double>(found.bytes_hashed))));
+    base::log_info(fmt::format("store verified: {} samples done, {} excluded by rule, {} missing by decision, {} read", n.done,
+                               view->excluded, accepted, base::format_bytes(static_cast<double>(found.bytes_hashed))));
   } catch (const base::Error& e) {
-    ledger.phase(report::Phase::verify, report::PhaseState::failed, {{"exit_code", static_cast<int>(e.code())}, {"reason", e.what()}});
+    ledger.phase(report::Phase::verify, report::PhaseState::failed,
+                 {{"exit_code", static_cast<int>(e.code())}, {"reason", e.what()}});
     throw;
   }
 }

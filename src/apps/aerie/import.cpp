@@ -5,8 +5,8 @@
 #include <aerie/interchange/model_dir.hpp>
 #include <aerie/interchange/target_config.hpp>
 
-#include <CLI/CLI.hpp>
 #include <fmt/format.h>
+#include <CLI/CLI.hpp>
 
 #include "command_line.hpp"
 #include "commands.hpp"
@@ -45,11 +45,16 @@ int command_import(int argc, char** argv) {
     text += fmt::format(", {} {}", s.rejected[r], name);
   }
   if (json)
-    print(base::Json{{"out", out}, {"samples", s.samples}, {"tokens", s.tokens}, {"loss_tokens", s.loss_tokens}, {"truncated", s.truncated},
+    print(base::Json{{"out", out},
+                     {"samples", s.samples},
+                     {"tokens", s.tokens},
+                     {"loss_tokens", s.loss_tokens},
+                     {"truncated", s.truncated},
                      {"rejected", rejected}}
               .dump());
   else
-    print(fmt::format("{}: {} samples, {} tokens, {} with loss, {} truncated{}", out, s.samples, s.tokens, s.loss_tokens, s.truncated, text));
+    print(fmt::format("{}: {} samples, {} tokens, {} with loss, {} truncated{}", out, s.samples, s.tokens, s.loss_tokens,
+                      s.truncated, text));
   return 0;
 }
 

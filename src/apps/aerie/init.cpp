@@ -8,9 +8,9 @@
 
 #include <algorithm>
 
-#include <CLI/CLI.hpp>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <CLI/CLI.hpp>
 
 #include "command_line.hpp"
 #include "commands.hpp"
@@ -33,12 +33,13 @@ void check_conversations(const fs::path& path) {
   if (first == std::string::npos) throw base::DataError(path.string() + ": is empty", "give a file with one conversation a line");
   if (head[first] != '{' && head[first] != '[') {
     const auto line = 1 + std::count(head.begin(), head.begin() + static_cast<std::ptrdiff_t>(first), '\n');
-    throw base::DataError(fmt::format("{}:{}: is not JSON", path.string(), line), "give a file with one conversation, a JSON object, a line");
+    throw base::DataError(fmt::format("{}:{}: is not JSON", path.string(), line),
+                          "give a file with one conversation, a JSON object, a line");
   }
 }
 
-/// Part size for a store whose size is not known yet: a token is about 4 bytes of text (gzip holds about 4 times its size), 4H bf16
-/// values and 5 bytes of store. Aimed at 32 parts, so that 16 remain when the guess is twice too high; 8 MiB to 16 GiB.
+/// Part size for a store whose size is not known yet: a token is about 4 bytes of text (gzip holds about 4 times its size), 4H
+/// bf16 values and 5 bytes of store. Aimed at 32 parts, so that 16 remain when the guess is twice too high; 8 MiB to 16 GiB.
 std::int64_t guess_part_bytes(const config::Config& c, std::int64_t hidden_size) {
   double text = 0;
   const auto file = base::open_read(c.dataset.conversations);
@@ -68,7 +69,8 @@ void refuse_existing(const fs::path& run) {
     if (fs::exists(run / name))
       throw base::RefusedError(fmt::format("{} is a run already: {} exists", run.string(), (run / name).string()),
                                "choose another directory, or edit its aerie.toml");
-  if (fs::exists(run) && !fs::is_directory(run)) throw base::RefusedError(run.string() + " is a file", "choose another directory");
+  if (fs::exists(run) && !fs::is_directory(run))
+    throw base::RefusedError(run.string() + " is a file", "choose another directory");
 }
 }  // namespace
 
@@ -79,7 +81,8 @@ int command_init(int argc, char** argv) {
   app.add_option("RUN,--run", run, "the run directory to make")->required();
   app.add_option("--target", target, "the target model's directory")->required();
   app.add_option("--conversations", conversations, "conversations, .jsonl or .jsonl.gz")->required();
-  app.add_option("--eval-conversations", eval_conversations, "conversations for evaluation; without: 1 % of the samples is held out");
+  app.add_option("--eval-conversations", eval_conversations,
+                 "conversations for evaluation; without: 1 % of the samples is held out");
   app.add_option("--set", settings, "section.key=value, as often as needed")->allow_extra_args(false);
   if (!parse_command_line(app, argc, argv)) return 0;
   refuse_existing(run);
@@ -88,7 +91,8 @@ int command_init(int argc, char** argv) {
   c.run_dir = run;
   const auto model = interchange::ModelDirectory::open(target);
   if (!fs::exists(fs::path(target) / "tokenizer.json"))
-    throw base::MissingInputError((fs::path(target) / "tokenizer.json").string() + ": no such file", "aerie-prepare needs the target's tokenizer");
+    throw base::MissingInputError((fs::path(target) / "tokenizer.json").string() + ": no such file",
+                                  "aerie-prepare needs the target's tokenizer");
   const auto shape = interchange::read_target_config(model);
   imply_from_target(c, shape);
   c.target.path = fs::canonical(target);
@@ -103,7 +107,8 @@ int command_init(int argc, char** argv) {
   config::validate(c);
   check_paths(c);
   if (c.draft.vocab_size > shape.vocab_size)
-    throw base::ConfigError(fmt::format("draft.vocab_size is {}, but the target has {} tokens", c.draft.vocab_size, shape.vocab_size));
+    throw base::ConfigError(
+        fmt::format("draft.vocab_size is {}, but the target has {} tokens", c.draft.vocab_size, shape.vocab_size));
   for (const auto layer : c.extract.layers)
     if (layer > shape.num_layers)
       throw base::ConfigError(fmt::format("extract.layers holds {}, but the target has {} layers", layer, shape.num_layers));
@@ -111,13 +116,13 @@ int command_init(int argc, char** argv) {
   std::error_code failed;
   fs::create_directories(run, failed);
   if (failed) throw base::IoError(fmt::format("make {}: {}", run, failed.message()), "check the path and its permissions");
-  report::Ledger(c.run_dir).evidence("init", {{"target", c.target.path.string()}, {"target_config_hash", model.config_hash()},
+  report::Ledger(c.run_dir).evidence("init", {{"target", c.target.path.string()},
+                                              {"target_config_hash", model.config_hash()},
                                               {"conversations", c.dataset.conversations.string()},
                                               {"conversations_bytes", fs::file_size(c.dataset.conversations)}});
   base::publish_text(c.run_dir / "aerie.toml", config::commented_toml(c));  // last: a run is there when this is
-  print(fmt::format("{}: target {} ({} layers, width {}), layers {}, draft vocabulary {}\nnext: aerie run {}", run, shape.model_type,
-                    shape.num_layers, shape.hidden_size,
-                    fmt::join(c.extract.layers, ", "), c.draft.vocab_size,
+  print(fmt::format("{}: target {} ({} layers, width {}), layers {}, draft vocabulary {}\nnext: aerie run {}", run,
+                    shape.model_type, shape.num_layers, shape.hidden_size, fmt::join(c.extract.layers, ", "), c.draft.vocab_size,
                     shell_word(run)));
   return 0;
 }

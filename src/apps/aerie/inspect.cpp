@@ -2,19 +2,19 @@
 // `aerie inspect`: what a path holds, as lines of `key: value` or as JSON.
 #include <aerie/base/error.hpp>
 #include <aerie/ckpt/checkpoint.hpp>
+#include <aerie/config/config.hpp>
 #include <aerie/dataset/dataset.hpp>
 #include <aerie/interchange/model_dir.hpp>
 #include <aerie/interchange/safetensors.hpp>
 #include <aerie/interchange/target_config.hpp>
 #include <aerie/io/contiguous_file.hpp>
 #include <aerie/io/store.hpp>
-#include <aerie/config/config.hpp>
 
 #include <map>
 #include <variant>
 
-#include <CLI/CLI.hpp>
 #include <fmt/format.h>
+#include <CLI/CLI.hpp>
 
 #include "command_line.hpp"
 #include "commands.hpp"
@@ -37,19 +37,38 @@ Json of_store(const fs::path& dir) {
   const auto& id = store.identity();
   std::int64_t bytes = 0;
   for (const auto& p : store.parts()) bytes += p.bytes;
-  return {{"uuid", store.uuid()}, {"parts", store.parts().size()}, {"bytes", bytes}, {"samples", c.total}, {"done", c.done}, {"pending", c.pending},
-          {"failed", c.failed}, {"failed_by_reason", reasons(c.by_reason)}, {"tokens", c.total_tokens}, {"done_tokens", c.done_tokens},
-          {"hidden_size", id.hidden_size}, {"aux_layer_ids", id.aux_layer_ids}, {"target_num_layers", id.target_num_layers},
-          {"last_hidden_norm", id.last_hidden_norm}, {"dtype", id.dtype == io::StateDtype::bf16 ? "bf16" : "fp8_e4m3"},
-          {"target_name", id.target_name}, {"dataset_hash", id.dataset_hash}, {"tokenizer_hash", id.tokenizer_hash},
-          {"lm_head_hash", id.lm_head_hash}, {"producer", id.producer}, {"complete", io::complete_marker_holds(store)}};
+  return {{"uuid", store.uuid()},
+          {"parts", store.parts().size()},
+          {"bytes", bytes},
+          {"samples", c.total},
+          {"done", c.done},
+          {"pending", c.pending},
+          {"failed", c.failed},
+          {"failed_by_reason", reasons(c.by_reason)},
+          {"tokens", c.total_tokens},
+          {"done_tokens", c.done_tokens},
+          {"hidden_size", id.hidden_size},
+          {"aux_layer_ids", id.aux_layer_ids},
+          {"target_num_layers", id.target_num_layers},
+          {"last_hidden_norm", id.last_hidden_norm},
+          {"dtype", id.dtype == io::StateDtype::bf16 ? "bf16" : "fp8_e4m3"},
+          {"target_name", id.target_name},
+          {"dataset_hash", id.dataset_hash},
+          {"tokenizer_hash", id.tokenizer_hash},
+          {"lm_head_hash", id.lm_head_hash},
+          {"producer", id.producer},
+          {"complete", io::complete_marker_holds(store)}};
 }
 Json of_checkpoint(const fs::path& dir) {
   const auto c = ckpt::open(dir);
   auto vectors = c.manifest.value("vectors", Json::array());
-  for (auto& v : vectors) v["sha256"] = ckpt::vector_sha256(c, v.at("name").get<std::string>());  // independent of rank count and files
-  return {{"step", c.step}, {"manifest_hash", c.manifest_hash}, {"identity", c.manifest.value("identity", Json::object())},
-          {"position", c.manifest.value("position", Json::object())}, {"vectors", vectors}};
+  for (auto& v : vectors)
+    v["sha256"] = ckpt::vector_sha256(c, v.at("name").get<std::string>());  // independent of rank count and files
+  return {{"step", c.step},
+          {"manifest_hash", c.manifest_hash},
+          {"identity", c.manifest.value("identity", Json::object())},
+          {"position", c.manifest.value("position", Json::object())},
+          {"vectors", vectors}};
 }
 Json attribute(const io::AttributeValue& value) {
   return std::visit([](const auto& v) { return Json(v); }, value);
@@ -87,13 +106,19 @@ Json of_model(const fs::path& dir) {
     bytes += model.info(n).bytes();
     ++dtypes[std::string(interchange::dtype_name(model.info(n).dtype))];
   }
-  Json out = {{"tensors", names.size()}, {"bytes", bytes}, {"dtypes", dtypes}, {"config_hash", model.config_hash()}, {"config", model.config()}};
+  Json out = {{"tensors", names.size()},
+              {"bytes", bytes},
+              {"dtypes", dtypes},
+              {"config_hash", model.config_hash()},
+              {"config", model.config()}};
   if (fs::exists(dir / "tokenizer.json")) {
     out["tokenizer_hash"] = model.tokenizer_hash();
     const auto t = interchange::read_target_config(model);
-    out["target"] = {{"model_type", t.model_type}, {"layers", t.num_layers}, {"hidden_size", t.hidden_size}, {"heads", t.num_heads},
-                     {"kv_heads", t.num_kv_heads}, {"head_dim", t.head_dim}, {"vocab_size", t.vocab_size},
-                     {"max_position_embeddings", t.max_position_embeddings}, {"lm_head_tensor", t.lm_head_tensor}};
+    out["target"] = {{"model_type", t.model_type},        {"layers", t.num_layers},
+                     {"hidden_size", t.hidden_size},      {"heads", t.num_heads},
+                     {"kv_heads", t.num_kv_heads},        {"head_dim", t.head_dim},
+                     {"vocab_size", t.vocab_size},        {"max_position_embeddings", t.max_position_embeddings},
+                     {"lm_head_tensor", t.lm_head_tensor}};
   }
   return out;
 }
@@ -126,12 +151,24 @@ int command_inspect(int argc, char** argv) {
   const auto kind = recognise(path);
   Json out;
   switch (kind) {
-    case PathKind::run: out = of_run(path); break;
-    case PathKind::store: out = of_store(path); break;
-    case PathKind::checkpoint: out = of_checkpoint(path); break;
-    case PathKind::model: out = of_model(path); break;
-    case PathKind::hdf5: out = of_hdf5(path); break;
-    case PathKind::safetensors: out = of_safetensors(path); break;
+    case PathKind::run:
+      out = of_run(path);
+      break;
+    case PathKind::store:
+      out = of_store(path);
+      break;
+    case PathKind::checkpoint:
+      out = of_checkpoint(path);
+      break;
+    case PathKind::model:
+      out = of_model(path);
+      break;
+    case PathKind::hdf5:
+      out = of_hdf5(path);
+      break;
+    case PathKind::safetensors:
+      out = of_safetensors(path);
+      break;
   }
   out["path"] = path;
   out["kind"] = kind_name(kind);

@@ -6,8 +6,8 @@
 #include <chrono>
 #include <thread>
 
-#include <CLI/CLI.hpp>
 #include <fmt/format.h>
+#include <CLI/CLI.hpp>
 
 #include "command_line.hpp"
 #include "commands.hpp"
@@ -16,8 +16,8 @@ namespace aerie::apps {
 namespace {
 std::string for_people(const base::Json& line) {
   std::string out = fmt::format("{} {}", line.value("time", ""), line.value("kind", ""));
-  for (const char* key : {"program", "event", "number", "phase", "state", "step", "exit_code", "what", "sample", "id", "content", "priority", "status",
-                          "reason", "text"})
+  for (const char* key : {"program", "event", "number", "phase", "state", "step", "exit_code", "what", "sample", "id", "content",
+                          "priority", "status", "reason", "text"})
     if (const auto it = line.find(key); it != line.end() && !(it->is_string() && it->get<std::string>().empty()))
       out += fmt::format(" {}={}", key, it->is_string() ? it->get<std::string>() : it->dump());
   for (const char* key : {"evidence", "details"}) {
@@ -39,7 +39,8 @@ int command_ledger(int argc, char** argv) {
   app.add_flag("--json", json, "print the lines as they are");
   if (!parse_command_line(app, argc, argv)) return 0;
   const report::Ledger ledger(run);
-  if (!std::filesystem::exists(ledger.path())) throw base::MissingInputError(ledger.path().string() + ": no such file", "is this a run directory?");
+  if (!std::filesystem::exists(ledger.path()))
+    throw base::MissingInputError(ledger.path().string() + ": no such file", "is this a run directory?");
   std::size_t shown = 0;
   for (;;) {
     const auto lines = ledger.read();

@@ -38,7 +38,8 @@ std::span<const Command> commands() {
 
 namespace {
 std::string usage() {
-  std::string out = "aerie raises EAGLE-3 draft models on clusters.\n\nusage: aerie COMMAND [ARGUMENTS]   (aerie COMMAND --help)\n\n";
+  std::string out =
+      "aerie raises EAGLE-3 draft models on clusters.\n\nusage: aerie COMMAND [ARGUMENTS]   (aerie COMMAND --help)\n\n";
   for (const auto& c : commands()) out += fmt::format("  {:<16} {}\n", c.name, c.help);
   return out + "\n  --version [--json]  what this program was built with and what it loaded\n";
 }
@@ -49,7 +50,8 @@ int dispatch(int argc, char** argv) {
   if (args[0] == "--help" || args[0] == "-h" || args[0] == "help") return print(usage()), 0;
   if (args[0] == "--version") {
     const auto record = version_record();
-    if (args.size() > 1 && args[1] != "--json") throw base::ConfigError("unknown flag '" + args[1] + "'", "did you mean '--json'?");
+    if (args.size() > 1 && args[1] != "--json")
+      throw base::ConfigError("unknown flag '" + args[1] + "'", "did you mean '--json'?");
     return print(args.size() > 1 ? record.dump(1) : format_version("aerie", record)), 0;
   }
   for (const auto& c : commands()) {
@@ -61,7 +63,8 @@ int dispatch(int argc, char** argv) {
   }
   std::vector<std::string> names;
   for (const auto& c : commands()) names.emplace_back(c.name);
-  throw base::ConfigError(fmt::format("unknown command '{}'", args[0]), fmt::format("did you mean '{}'?", config::nearest_of(args[0], names)));
+  throw base::ConfigError(fmt::format("unknown command '{}'", args[0]),
+                          fmt::format("did you mean '{}'?", config::nearest_of(args[0], names)));
 }
 }  // namespace
 

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// `aerie may-requeue`: the no-progress guard for job scripts. After 75 always yes; otherwise no after three attempts of the program that
-// ran last without progress. Prints nothing on stdout; the answer is the exit code.
+// `aerie may-requeue`: the no-progress guard for job scripts. After 75 always yes; otherwise no after three attempts of the
+// program that ran last without progress. Prints nothing on stdout; the answer is the exit code.
 #include <aerie/base/error.hpp>
 #include <aerie/base/log.hpp>
 #include <aerie/io/store.hpp>
 #include <aerie/report/ledger.hpp>
 
-#include <CLI/CLI.hpp>
 #include <fmt/format.h>
+#include <CLI/CLI.hpp>
 
 #include "command_line.hpp"
 #include "commands.hpp"
@@ -15,7 +15,8 @@
 namespace aerie::apps {
 
 int command_may_requeue(int argc, char** argv) {
-  CLI::App app("For job scripts: exit 0 when a job that ended with CODE may be requeued, 93 when the run makes no progress.", "aerie may-requeue");
+  CLI::App app("For job scripts: exit 0 when a job that ended with CODE may be requeued, 93 when the run makes no progress.",
+               "aerie may-requeue");
   std::string run;
   int code = 0;
   app.add_option("--run", run, "the run directory")->required();

@@ -19,7 +19,8 @@ PathKind recognise_file(const fs::path& path) {
   base::pread_full(file, std::as_writable_bytes(std::span(head)), 0);
   if (head.starts_with("\x89HDF\r\n\x1a\n")) return PathKind::hdf5;
   if (head.size() > 8 && head[8] == '{') return PathKind::safetensors;
-  throw base::DataError(path.string() + ": neither HDF5 nor safetensors", "give a run, store, checkpoint, dataset, safetensors file or model directory");
+  throw base::DataError(path.string() + ": neither HDF5 nor safetensors",
+                        "give a run, store, checkpoint, dataset, safetensors file or model directory");
 }
 }  // namespace
 
@@ -35,12 +36,18 @@ PathKind recognise(const fs::path& path) {
 
 const char* kind_name(PathKind kind) {
   switch (kind) {
-    case PathKind::run: return "run";
-    case PathKind::store: return "store";
-    case PathKind::checkpoint: return "checkpoint";
-    case PathKind::model: return "model";
-    case PathKind::hdf5: return "hdf5";
-    case PathKind::safetensors: return "safetensors";
+    case PathKind::run:
+      return "run";
+    case PathKind::store:
+      return "store";
+    case PathKind::checkpoint:
+      return "checkpoint";
+    case PathKind::model:
+      return "model";
+    case PathKind::hdf5:
+      return "hdf5";
+    case PathKind::safetensors:
+      return "safetensors";
   }
   return "";
 }

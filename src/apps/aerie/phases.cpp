@@ -20,23 +20,31 @@ using report::Phase;
 
 std::vector<Phase> needs(Phase phase) {
   switch (phase) {
-    case Phase::extract: return {Phase::prepare};
-    case Phase::verify: return {Phase::extract};
-    case Phase::vocab: return {Phase::prepare};
-    case Phase::train: return {Phase::extract, Phase::vocab};
+    case Phase::extract:
+      return {Phase::prepare};
+    case Phase::verify:
+      return {Phase::extract};
+    case Phase::vocab:
+      return {Phase::prepare};
+    case Phase::train:
+      return {Phase::extract, Phase::vocab};
     case Phase::eval:
-    case Phase::export_: return {Phase::train};
-    default: return {};
+    case Phase::export_:
+      return {Phase::train};
+    default:
+      return {};
   }
 }
 
-/// The hash of the configuration that the phase was done with: in its evidence, or in the begin line of the program's last good attempt.
+/// The hash of the configuration that the phase was done with: in its evidence, or in the begin line of the program's last good
+/// attempt.
 std::string inputs_of(const report::RunState& state, Phase phase) {
   const auto& evidence = state.phases.at(phase).evidence;
   if (evidence.is_object() && evidence.contains("inputs")) return evidence.value("inputs", "");
   const auto program = fmt::format("aerie-{}", report::phase_name(phase));
   for (auto it = state.attempts.rbegin(); it != state.attempts.rend(); ++it)
-    if (it->program == program && it->exit_code == 0 && it->begin_details.contains("inputs") && it->begin_details["inputs"].is_string())
+    if (it->program == program && it->exit_code == 0 && it->begin_details.contains("inputs") &&
+        it->begin_details["inputs"].is_string())
       return it->begin_details["inputs"].get<std::string>();
   return {};
 }
@@ -50,13 +58,15 @@ std::optional<std::string> output_fault(const config::Config& c, Phase phase, co
   switch (phase) {
     case Phase::prepare: {
       if (auto fault = gone(c.dataset_file())) return fault;
-      if (dataset::Dataset::open(c.dataset_file()).hash() != evidence.value("dataset_hash", "")) return "the dataset is another one";
+      if (dataset::Dataset::open(c.dataset_file()).hash() != evidence.value("dataset_hash", ""))
+        return "the dataset is another one";
       return c.eval.conversations.empty() ? std::nullopt : gone(c.eval_file());
     }
     case Phase::extract: {
       if (!io::Store::exists(c.store_dir())) return c.store_dir().string() + " is gone";
       const auto store = io::Store::open(c.store_dir());
-      if (store.identity().dataset_hash != dataset::Dataset::open(c.dataset_file()).hash()) return "the store is of another dataset";
+      if (store.identity().dataset_hash != dataset::Dataset::open(c.dataset_file()).hash())
+        return "the store is of another dataset";
       if (const auto n = store.counts().pending; n > 0) return fmt::format("{} samples are missing", n);
       return std::nullopt;
     }
@@ -66,7 +76,8 @@ std::optional<std::string> output_fault(const config::Config& c, Phase phase, co
     case Phase::vocab: {
       const auto file = c.run_dir / "vocab.safetensors";
       if (auto fault = gone(file)) return fault;
-      if (interchange::vocab_hash(interchange::read_vocab_map(file)) != evidence.value("vocab_hash", "")) return "vocab.safetensors is another one";
+      if (interchange::vocab_hash(interchange::read_vocab_map(file)) != evidence.value("vocab_hash", ""))
+        return "vocab.safetensors is another one";
       return std::nullopt;
     }
     case Phase::train: {
@@ -75,12 +86,14 @@ std::optional<std::string> output_fault(const config::Config& c, Phase phase, co
       if (newest->step < c.train.steps) return fmt::format("the newest checkpoint is step {} of {}", newest->step, c.train.steps);
       return std::nullopt;
     }
-    case Phase::eval: return gone(c.run_dir / "eval.json");
+    case Phase::eval:
+      return gone(c.run_dir / "eval.json");
     case Phase::export_:
       for (const auto& format : c.export_.formats)
         if (auto fault = gone(c.run_dir / "export" / format / "config.json")) return fault;
       return std::nullopt;
-    default: return std::nullopt;
+    default:
+      return std::nullopt;
   }
 }
 }  // namespace
@@ -88,16 +101,19 @@ std::optional<std::string> output_fault(const config::Config& c, Phase phase, co
 std::optional<std::string> why_not_done(const config::Config& config, const report::RunState& state, report::Phase phase) {
   const auto record = state.phases.find(phase);
   if (record == state.phases.end() || record->second.state == report::PhaseState::pending) return "not done yet";
-  if (record->second.state != report::PhaseState::complete) return fmt::format("is {}", report::phase_state_name(record->second.state));
+  if (record->second.state != report::PhaseState::complete)
+    return fmt::format("is {}", report::phase_state_name(record->second.state));
   for (const auto need : needs(phase)) {
     const auto earlier = state.phases.find(need);
     if (earlier == state.phases.end() || earlier->second.state != report::PhaseState::complete)
       return fmt::format("{} is not complete", report::phase_name(need));
     if (earlier->second.since > record->second.since) return fmt::format("{} was done again", report::phase_name(need));
   }
-  if (const auto inputs = inputs_of(state, phase); !inputs.empty() && inputs != phase_inputs(config, phase)) return "its configuration changed";
+  if (const auto inputs = inputs_of(state, phase); !inputs.empty() && inputs != phase_inputs(config, phase))
+    return "its configuration changed";
   std::optional<std::string> fault;
-  if (const auto error = base::capture([&] { fault = output_fault(config, phase, record->second.evidence); })) return error->what();
+  if (const auto error = base::capture([&] { fault = output_fault(config, phase, record->second.evidence); }))
+    return error->what();
   return fault;
 }
 

@@ -34,8 +34,10 @@ std::string find_python() {
 
 ChildResult prepare_one(const config::Config& c, const fs::path& conversations, const fs::path& out, std::int64_t limit) {
   if (!out.parent_path().empty()) fs::create_directories(out.parent_path());
-  std::vector<std::string> argv{find_python(), find_tool().string(), conversations.string(), "--target", c.target.path.string(), "--out",
-                                out.string(), "--max-length", fmt::format("{}", c.dataset.max_length), "--overlength", c.dataset.overlength};
+  std::vector<std::string> argv{find_python(),  find_tool().string(),   conversations.string(),
+                                "--target",     c.target.path.string(), "--out",
+                                out.string(),   "--max-length",         fmt::format("{}", c.dataset.max_length),
+                                "--overlength", c.dataset.overlength};
   if (!c.dataset.chat_template.empty()) argv.insert(argv.end(), {"--chat-template", c.dataset.chat_template.string()});
   if (limit > 0) argv.insert(argv.end(), {"--limit", fmt::format("{}", limit)});
   return run_child(argv, {});
@@ -48,8 +50,13 @@ base::Json describe(const fs::path& file) {
   base::Json rejected = base::Json::object();
   for (std::size_t r = 1; r < by_reason.size(); ++r)
     if (by_reason[r] > 0) rejected[std::string(io::reason_name(static_cast<io::FailReason>(r)))] = by_reason[r];
-  return {{"samples", data.size()}, {"usable", by_reason[0]}, {"rejected", rejected}, {"tokens", data.n_tokens()}, {"truncated", data.n_truncated()},
-          {"dataset_hash", data.hash()}, {"tokenizer_hash", data.tokenizer_hash()}};
+  return {{"samples", data.size()},
+          {"usable", by_reason[0]},
+          {"rejected", rejected},
+          {"tokens", data.n_tokens()},
+          {"truncated", data.n_truncated()},
+          {"dataset_hash", data.hash()},
+          {"tokenizer_hash", data.tokenizer_hash()}};
 }
 }  // namespace
 
@@ -58,16 +65,19 @@ fs::path program_directory() { return fs::read_symlink("/proc/self/exe").parent_
 ChildResult prepare_datasets(const config::Config& c) {
   const auto start = std::chrono::steady_clock::now();
   report::Ledger ledger(c.run_dir);
-  const bool given = !c.dataset.path.empty() && fs::exists(c.dataset.path);  // a dataset made elsewhere, by `aerie import` for example
+  const bool given =
+      !c.dataset.path.empty() && fs::exists(c.dataset.path);  // a dataset made elsewhere, by `aerie import` for example
   if (!given && c.dataset.conversations.empty())
     throw base::ConfigError("neither dataset.conversations nor dataset.path is set", "name the conversations in aerie.toml");
   ledger.phase(report::Phase::prepare, report::PhaseState::running);
   ChildResult result;
   if (!given) result = prepare_one(c, c.dataset.conversations, c.dataset_file(), c.dataset.limit);
   const bool eval_given = !c.eval.path.empty() && fs::exists(c.eval.path);
-  if (result.code == 0 && !c.eval.conversations.empty() && !eval_given) result = prepare_one(c, c.eval.conversations, c.eval_file(), 0);
+  if (result.code == 0 && !c.eval.conversations.empty() && !eval_given)
+    result = prepare_one(c, c.eval.conversations, c.eval_file(), 0);
   if (result.code != 0) {
-    ledger.phase(report::Phase::prepare, result.asked ? report::PhaseState::interrupted : report::PhaseState::failed, {{"exit_code", result.code}});
+    ledger.phase(report::Phase::prepare, result.asked ? report::PhaseState::interrupted : report::PhaseState::failed,
+                 {{"exit_code", result.code}});
     return result;
   }
   auto evidence = describe(c.dataset_file());

@@ -8,9 +8,9 @@
 #include <sstream>
 #include <thread>
 
-#include <CLI/CLI.hpp>
 #include <fmt/format.h>
 #include <unistd.h>
+#include <CLI/CLI.hpp>
 
 #include "child.hpp"
 #include "command_line.hpp"
@@ -54,7 +54,8 @@ std::vector<std::string> launcher(const config::Config& c, int ranks) {
 
 class Pipeline {
  public:
-  Pipeline(const config::Config& c, int ranks) : c_(c), ranks_(ranks), flags_(config::differing_flags(config::load(c.run_dir), c)) {}
+  Pipeline(const config::Config& c, int ranks)
+      : c_(c), ranks_(ranks), flags_(config::differing_flags(config::load(c.run_dir), c)) {}
 
   ChildResult perform(Phase phase) {
     switch (phase) {
@@ -70,14 +71,16 @@ class Pipeline {
         const auto lock = lock_run(c_, base::FileLock::Mode::exclusive, "aerie run (vocab)");
         return choose_vocabulary(c_), ChildResult{};
       }
-      default: return program(phase);
+      default:
+        return program(phase);
     }
   }
 
  private:
   ChildResult program(Phase phase) {
     const auto path = program_directory() / fmt::format("aerie-{}", report::phase_name(phase));
-    if (!fs::exists(path)) throw base::MissingInputError(path.string() + ": no such program", "build or install it; it needs LibTorch");
+    if (!fs::exists(path))
+      throw base::MissingInputError(path.string() + ": no such program", "build or install it; it needs LibTorch");
     const int ranks = phase == Phase::export_ ? 1 : ranks_;
     auto argv = ranks > 1 ? launcher(c_, ranks) : std::vector<std::string>{};
     argv.insert(argv.end(), {path.string(), "--run", c_.run_dir.string()});
@@ -95,19 +98,22 @@ Phase phase_of(const std::string& name) {
     if (report::phase_name(p) == name) return p;
     names.emplace_back(report::phase_name(p));
   }
-  throw base::ConfigError(fmt::format("unknown phase '{}'", name), fmt::format("did you mean '{}'?", config::nearest_of(name, names)));
+  throw base::ConfigError(fmt::format("unknown phase '{}'", name),
+                          fmt::format("did you mean '{}'?", config::nearest_of(name, names)));
 }
 
 /// Ends the command for a phase that did not end well.
 int stop_at(const config::Config& c, Phase phase, const ChildResult& result) {
   const auto again = fmt::format("aerie run {}", shell_word(c.run_dir.string()));
-  const auto code = result.asked && (result.code == 130 || result.code == 143) ? static_cast<int>(base::ExitCode::stopped) : result.code;
+  const auto code =
+      result.asked && (result.code == 130 || result.code == 143) ? static_cast<int>(base::ExitCode::stopped) : result.code;
   if (code == static_cast<int>(base::ExitCode::stopped)) {
     base::log_info(fmt::format("stopped in phase {}; `{}` goes on", report::phase_name(phase), again));
     return code;
   }
   const auto row = base::explain_exit(code);
-  throw base::Error(static_cast<base::ExitCode>(code), fmt::format("phase {} ended with exit code {}", report::phase_name(phase), code),
+  throw base::Error(static_cast<base::ExitCode>(code),
+                    fmt::format("phase {} ended with exit code {}", report::phase_name(phase), code),
                     fmt::format("{}; then `{}` goes on here", row ? std::string(row->next) : "look for the cause above", again));
 }
 }  // namespace
@@ -129,8 +135,10 @@ int command_run(int argc, char** argv) {
   if (ranks < 1) throw base::ConfigError(fmt::format("--ranks is {}, but must be at least 1", ranks));
   config::validate(c);
   if (c.target.path.empty()) throw base::ConfigError("target.path is not set", "name the target model's directory");
-  const auto first = std::find(pipeline.begin(), pipeline.end(), phase_of(from)), last = std::find(pipeline.begin(), pipeline.end(), phase_of(to));
-  if (first > last) throw base::ConfigError(fmt::format("--from {} comes after --to {}", from, to), "phases run prepare ... export");
+  const auto first = std::find(pipeline.begin(), pipeline.end(), phase_of(from)),
+             last = std::find(pipeline.begin(), pipeline.end(), phase_of(to));
+  if (first > last)
+    throw base::ConfigError(fmt::format("--from {} comes after --to {}", from, to), "phases run prepare ... export");
   if (fs::exists(c.run_dir / "stop"))
     throw base::StopRequested((c.run_dir / "stop").string() + " holds the run", "remove it to go on");
   report::Ledger ledger(c.run_dir);
@@ -147,7 +155,8 @@ int command_run(int argc, char** argv) {
     }
     base::log_info(fmt::format("{}: {}", name, *why));
     auto result = work.perform(*phase);
-    if (result.code == 0 && result.asked && phase != last) result.code = static_cast<int>(base::ExitCode::stopped);  // it was just done
+    if (result.code == 0 && result.asked && phase != last)
+      result.code = static_cast<int>(base::ExitCode::stopped);  // it was just done
     if (result.code != 0) return stop_at(c, *phase, result);
     if (const auto left = why_not_done(c, report::replay(ledger.read()), *phase))
       throw base::Bug(fmt::format("phase {} ended with 0, but {}", name, *left));

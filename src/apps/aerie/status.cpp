@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// `aerie status`: the ledger's replay with what store and checkpoints say now. Exit 0 whatever the state, 66 when there is no run.
+// `aerie status`: the ledger's replay with what store and checkpoints say now. Exit 0 whatever the state, 66 when there is no
+// run.
 #include <aerie/base/error.hpp>
 #include <aerie/base/log.hpp>
 #include <aerie/ckpt/checkpoint.hpp>
@@ -8,10 +9,10 @@
 #include <chrono>
 #include <thread>
 
-#include <CLI/CLI.hpp>
 #include <fmt/format.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include <CLI/CLI.hpp>
 
 #include "command_line.hpp"
 #include "commands.hpp"
@@ -26,9 +27,14 @@ Json store_json(const config::Config& config) {
   if (!view) return nullptr;
   Json failed = Json::array();
   for (const auto& f : view->failed)
-    if (!f.excluded) failed.push_back({{"sample", f.sample}, {"id", f.id}, {"reason", io::reason_name(f.reason)}, {"text", f.text}});
+    if (!f.excluded)
+      failed.push_back({{"sample", f.sample}, {"id", f.id}, {"reason", io::reason_name(f.reason)}, {"text", f.text}});
   const auto& c = view->counts;
-  return {{"total", c.total}, {"done", c.done}, {"failed", c.failed - view->excluded}, {"missing", c.pending}, {"excluded", view->excluded},
+  return {{"total", c.total},
+          {"done", c.done},
+          {"failed", c.failed - view->excluded},
+          {"missing", c.pending},
+          {"excluded", view->excluded},
           {"failed_samples", std::move(failed)}};
 }
 Json checkpoint_json(const config::Config& config) {

@@ -73,7 +73,8 @@ std::optional<StoreView> view_store(const config::Config& config) {
 std::string name_some(const std::vector<NotDone>& samples, std::size_t most) {
   std::string out;
   for (std::size_t i = 0; i < std::min(most, samples.size()); ++i)
-    out += fmt::format("{}{} ({})", i == 0 ? "" : ", ", samples[i].id.empty() ? fmt::format("#{}", samples[i].sample) : samples[i].id,
+    out += fmt::format("{}{} ({})", i == 0 ? "" : ", ",
+                       samples[i].id.empty() ? fmt::format("#{}", samples[i].sample) : samples[i].id,
                        io::reason_name(samples[i].reason));
   if (samples.size() > most) out += fmt::format(" and {} more", samples.size() - most);
   return out;

@@ -46,7 +46,9 @@ std::string speed_lines(const report::RunState& state) {
   return out.empty() ? out : fmt::format("  {:<10}{:>10}{:>14}{:>14}\n{}", "phase", "time", "tokens", "tokens/s", out);
 }
 
-std::string number_cell(const Json& value) { return value.is_number() ? fmt::format("{:>8.3f}", value.get<double>()) : fmt::format("{:>8}", "-"); }
+std::string number_cell(const Json& value) {
+  return value.is_number() ? fmt::format("{:>8.3f}", value.get<double>()) : fmt::format("{:>8}", "-");
+}
 
 std::string eval_lines(const Json& eval) {
   std::string header = fmt::format("  {:<18}", "unroll step"), rows;
@@ -89,12 +91,16 @@ std::string summary(const config::Config& c) {
   const auto target = shell_word(c.target.path.string());
   const auto dir = shell_word(fs::absolute(c.run_dir / "export" / first).lexically_normal().string());
   if (first == "sglang")
-    out += fmt::format("next      python3 -m sglang.launch_server --model-path {} --speculative-algorithm EAGLE3 "
-                       "--speculative-draft-model-path {} --speculative-num-steps 3 --speculative-eagle-topk 1 --speculative-num-draft-tokens 4\n",
-                       target, dir);
+    out += fmt::format(
+        "next      python3 -m sglang.launch_server --model-path {} --speculative-algorithm EAGLE3 "
+        "--speculative-draft-model-path {} --speculative-num-steps 3 --speculative-eagle-topk 1 --speculative-num-draft-tokens "
+        "4\n",
+        target, dir);
   else if (!first.empty())
-    out += fmt::format("next      vllm serve {} --speculative-config '{{\"method\": \"eagle3\", \"model\": \"{}\", \"num_speculative_tokens\": 3}}'\n",
-                       target, fs::absolute(c.run_dir / "export" / first).lexically_normal().string());
+    out += fmt::format(
+        "next      vllm serve {} --speculative-config '{{\"method\": \"eagle3\", \"model\": \"{}\", \"num_speculative_tokens\": "
+        "3}}'\n",
+        target, fs::absolute(c.run_dir / "export" / first).lexically_normal().string());
   else
     out += fmt::format("next      aerie status {}\n", shell_word(c.run_dir.string()));
   return out;

@@ -11,8 +11,8 @@
 #include <array>
 #include <cstdio>
 
-#include <CLI/CLI.hpp>
 #include <fmt/format.h>
+#include <CLI/CLI.hpp>
 
 #include "command_line.hpp"
 #include "commands.hpp"
@@ -30,10 +30,11 @@ class Verification {
     const auto r = io::verify_store(dir, options_);
     for (const auto& f : r.findings) add(f.file, f.sample, f.text, f.code);
     const auto& c = r.counts;
-    report_["store"] = {{"path", dir.string()}, {"parts", r.parts}, {"total", c.total}, {"done", c.done}, {"pending", c.pending},
-                        {"failed", c.failed}, {"torn", c.torn}, {"bytes_hashed", r.bytes_hashed}};
-    lines_ += fmt::format("store {}: {} samples, {} done, {} pending ({} torn), {} failed; {} checked by checksum\n", dir.string(), c.total, c.done,
-                          c.pending, c.torn, c.failed, base::format_bytes(static_cast<double>(r.bytes_hashed)));
+    report_["store"] = {{"path", dir.string()}, {"parts", r.parts},   {"total", c.total}, {"done", c.done},
+                        {"pending", c.pending}, {"failed", c.failed}, {"torn", c.torn},   {"bytes_hashed", r.bytes_hashed}};
+    lines_ +=
+        fmt::format("store {}: {} samples, {} done, {} pending ({} torn), {} failed; {} checked by checksum\n", dir.string(),
+                    c.total, c.done, c.pending, c.torn, c.failed, base::format_bytes(static_cast<double>(r.bytes_hashed)));
   }
   void checkpoint(const fs::path& dir) {
     bool good = guarded(dir.string(), [&] {
@@ -42,12 +43,14 @@ class Verification {
         for (const auto& fault : ckpt::verify(dir)) add(dir.string(), -1, fault, base::ExitCode::data);
       report_["checkpoints"].push_back({{"path", dir.string()}, {"step", c.step}, {"manifest_hash", c.manifest_hash}});
     });
-    lines_ += fmt::format("checkpoint {}: {}\n", dir.string(), good ? options_.full ? "every chunk read" : "manifest, files and sizes" : "damaged");
+    lines_ += fmt::format("checkpoint {}: {}\n", dir.string(),
+                          good ? options_.full ? "every chunk read" : "manifest, files and sizes" : "damaged");
   }
   void run(const fs::path& dir) {
     const auto config = config::load(dir);
     if (fs::exists(config.store_dir())) guarded(config.store_dir().string(), [&] { store(config.store_dir()); });
-    for (const auto step : ckpt::list_steps(config.checkpoint_dir())) checkpoint(config.checkpoint_dir() / fmt::format("step-{:08}", step));
+    for (const auto step : ckpt::list_steps(config.checkpoint_dir()))
+      checkpoint(config.checkpoint_dir() / fmt::format("step-{:08}", step));
     for (const auto& file : {config.dataset_file(), config.eval_file()})
       if (fs::exists(file)) guarded(file.string(), [&] { this->dataset(file); });
     if (const auto file = dir / "vocab.safetensors"; fs::exists(file))
@@ -92,14 +95,15 @@ class Verification {
 
 void parse_shard(const std::string& text, io::VerifyOptions& o) {
   int end = 0;
-  if (std::sscanf(text.c_str(), "%d/%d%n", &o.shard, &o.shards, &end) != 2 || end != static_cast<int>(text.size()) || o.shards < 1 || o.shard < 0 ||
-      o.shard >= o.shards)
+  if (std::sscanf(text.c_str(), "%d/%d%n", &o.shard, &o.shards, &end) != 2 || end != static_cast<int>(text.size()) ||
+      o.shards < 1 || o.shard < 0 || o.shard >= o.shards)
     throw base::ConfigError(fmt::format("--shard {} is not I/N with 0 <= I < N", text), "for example --shard 0/4");
 }
 }  // namespace
 
 int command_verify(int argc, char** argv) {
-  CLI::App app("Checks a run, store or checkpoint. Exit 0 clean, 65 mismatch, 66 something is missing, 74 read error.", "aerie verify");
+  CLI::App app("Checks a run, store or checkpoint. Exit 0 clean, 65 mismatch, 66 something is missing, 74 read error.",
+               "aerie verify");
   std::string path, shard;
   bool fast = false, full = false, json = false;
   io::VerifyOptions options;
@@ -116,11 +120,20 @@ int command_verify(int argc, char** argv) {
   options.full = full;
   Verification v(options);
   switch (recognise(path)) {
-    case PathKind::run: v.run(path); break;
-    case PathKind::store: v.store(path); break;
-    case PathKind::checkpoint: v.checkpoint(path); break;
-    case PathKind::hdf5: v.dataset(path); break;
-    default: throw base::ConfigError(path + ": is no run, store or checkpoint", "`aerie inspect` reads it");
+    case PathKind::run:
+      v.run(path);
+      break;
+    case PathKind::store:
+      v.store(path);
+      break;
+    case PathKind::checkpoint:
+      v.checkpoint(path);
+      break;
+    case PathKind::hdf5:
+      v.dataset(path);
+      break;
+    default:
+      throw base::ConfigError(path + ": is no run, store or checkpoint", "`aerie inspect` reads it");
   }
   return v.finish(json);
 }

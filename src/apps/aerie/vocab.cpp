@@ -11,8 +11,8 @@
 #include <chrono>
 #include <numeric>
 
-#include <CLI/CLI.hpp>
 #include <fmt/format.h>
+#include <CLI/CLI.hpp>
 
 #include "command_line.hpp"
 #include "commands.hpp"
@@ -26,7 +26,8 @@ std::vector<std::int64_t> training_samples(const dataset::Dataset& data, double 
   std::vector<std::int64_t> out;
   for (std::int64_t i = 0; i < data.size(); ++i)
     if (data.reject(i) == io::FailReason::none && (holdout == 0 || !dataset::is_held_out(data.id(i), holdout))) out.push_back(i);
-  if (out.empty()) throw base::DataError(data.path().string() + ": no usable training sample", "see why samples were rejected: `aerie inspect`");
+  if (out.empty())
+    throw base::DataError(data.path().string() + ": no usable training sample", "see why samples were rejected: `aerie inspect`");
   return out;
 }
 /// A map that checkpoints were trained with must not be replaced by another one.
@@ -34,7 +35,8 @@ void refuse_change(const config::Config& c, const interchange::VocabMap& map) {
   const auto path = c.run_dir / "vocab.safetensors";
   if (!std::filesystem::exists(path) || !ckpt::ever_had_checkpoint(c.checkpoint_dir())) return;
   if (interchange::vocab_hash(interchange::read_vocab_map(path)) != interchange::vocab_hash(map))
-    throw base::RefusedError(path.string() + " would change, but checkpoints were trained with it", "start another run, or undo the change");
+    throw base::RefusedError(path.string() + " would change, but checkpoints were trained with it",
+                             "start another run, or undo the change");
 }
 }  // namespace
 
@@ -54,12 +56,18 @@ void choose_vocabulary(const config::Config& c) {
   const auto tokens = std::accumulate(counts.begin(), counts.end(), std::int64_t{0});
   const auto distinct = std::count_if(counts.begin(), counts.end(), [](auto n) { return n > 0; });
   ledger.phase(report::Phase::vocab, report::PhaseState::complete,
-               {{"samples", samples.size()}, {"tokens", tokens}, {"distinct", distinct}, {"draft_vocab", map.draft_size()},
-                {"target_vocab", size}, {"coverage", map.coverage()}, {"vocab_hash", interchange::vocab_hash(map)},
-                {"dataset_hash", data.hash()}, {"inputs", phase_inputs(c, report::Phase::vocab)},
+               {{"samples", samples.size()},
+                {"tokens", tokens},
+                {"distinct", distinct},
+                {"draft_vocab", map.draft_size()},
+                {"target_vocab", size},
+                {"coverage", map.coverage()},
+                {"vocab_hash", interchange::vocab_hash(map)},
+                {"dataset_hash", data.hash()},
+                {"inputs", phase_inputs(c, report::Phase::vocab)},
                 {"seconds", std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count()}});
-  print(fmt::format("vocabulary: {} of {} tokens cover {:.2f} % of {} loss tokens ({} distinct) in {} samples", map.draft_size(), size,
-                    100 * map.coverage(), tokens, distinct, samples.size()));
+  print(fmt::format("vocabulary: {} of {} tokens cover {:.2f} % of {} loss tokens ({} distinct) in {} samples", map.draft_size(),
+                    size, 100 * map.coverage(), tokens, distinct, samples.size()));
 }
 
 int command_vocab(int argc, char** argv) {

@@ -27,8 +27,8 @@ LENGTHS = [1, 2, 127, 128, 129]
 POSITIONS = [0, 1, 2, 17, 33, 64, 96, 126, 127, 128]
 HIDDEN, LAYERS, VOCAB, INNER = 64, 4, 128, 96
 
-COMMON = dict(hidden_size=HIDDEN, intermediate_size=INNER, num_hidden_layers=LAYERS, vocab_size=VOCAB, max_position_embeddings=256,
-              num_attention_heads=4, num_key_value_heads=2, bos_token_id=1, eos_token_id=2)
+COMMON = dict(hidden_size=HIDDEN, intermediate_size=INNER, num_hidden_layers=LAYERS, vocab_size=VOCAB,
+              max_position_embeddings=256, num_attention_heads=4, num_key_value_heads=2, bos_token_id=1, eos_token_id=2)
 LLAMA3 = dict(rope_type="llama3", factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0, original_max_position_embeddings=32,
               rope_theta=500000.0)
 YARN = dict(rope_type="yarn", factor=8.0, original_max_position_embeddings=32, rope_theta=1e6)

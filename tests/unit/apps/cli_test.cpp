@@ -13,8 +13,8 @@ namespace {
 using namespace aerie;
 using test::aerie;
 
-const std::vector<std::string> all_commands{"init",   "run",     "status",         "ledger",      "vocab", "verify",
-                                            "inspect", "accept-missing", "may-requeue", "import", "explain-exit"};
+const std::vector<std::string> all_commands{
+    "init", "run", "status", "ledger", "vocab", "verify", "inspect", "accept-missing", "may-requeue", "import", "explain-exit"};
 
 TEST(CommandLine, wrong_commands_are_usage_errors) {
   const auto none = aerie("");

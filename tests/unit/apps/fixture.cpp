@@ -31,7 +31,8 @@ void flip_byte(const fs::path& path, std::int64_t offset) {
   auto text = read(path);
   auto& byte = text.at(static_cast<std::size_t>(offset < 0 ? offset + static_cast<std::int64_t>(text.size()) : offset));
   byte = static_cast<char>(~byte);
-  std::fstream(path, std::ios::in | std::ios::out | std::ios::binary).write(text.data(), static_cast<std::streamsize>(text.size()));
+  std::fstream(path, std::ios::in | std::ios::out | std::ios::binary)
+      .write(text.data(), static_cast<std::streamsize>(text.size()));
 }
 
 Ended shell(const std::string& command) {
@@ -42,16 +43,18 @@ Ended shell(const std::string& command) {
 Ended aerie(const std::string& arguments) { return shell(AERIE_BIN " " + arguments); }
 
 fs::path make_target(const fs::path& dir) {
-  write(dir / "config.json", R"({"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 16, "intermediate_size": 32,
+  write(dir / "config.json",
+        R"({"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 16, "intermediate_size": 32,
     "num_hidden_layers": 8, "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 64, "max_position_embeddings": 128,
-    "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "tie_word_embeddings": true, "bos_token_id": 1, "eos_token_id": 2, "hidden_act": "silu",
-    "torch_dtype": "float32"})");
+    "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "tie_word_embeddings": true, "bos_token_id": 1, "eos_token_id": 2,
+    "hidden_act": "silu", "torch_dtype": "float32"})");
   write(dir / "tokenizer.json", "{}");
   write(dir / "tokenizer_config.json", R"({"chat_template": "{{ messages }}"})");
   const std::vector<float> values(64 * 16, 0.5F);
   const auto bytes = std::as_bytes(std::span(values));
-  const std::array<interchange::TensorToWrite, 2> tensors{{{"model.embed_tokens.weight", interchange::Dtype::f32, {64, 16}, bytes},
-                                                           {"model.norm.weight", interchange::Dtype::f32, {16}, bytes.first(64)}}};
+  const std::array<interchange::TensorToWrite, 2> tensors{
+      {{"model.embed_tokens.weight", interchange::Dtype::f32, {64, 16}, bytes},
+       {"model.norm.weight", interchange::Dtype::f32, {16}, bytes.first(64)}}};
   interchange::write_safetensors(dir / "model.safetensors", tensors);
   return dir;
 }
@@ -64,7 +67,8 @@ Run::Run(const TempDir& dir) : path_(dir / "run") {
   write(path_ / "aerie.toml", config::commented_toml(c));
   std::string lines;
   for (int i = 0; i < 6; ++i)
-    lines += fmt::format("{{\"id\": \"s{}\", \"input_ids\": [{}, 7, 8, 9], \"loss_mask\": [0, 0, {}, {}]}}\n", i, 10 + i, i == 3 ? 0 : 1, i == 3 ? 0 : 1);
+    lines += fmt::format("{{\"id\": \"s{}\", \"input_ids\": [{}, 7, 8, 9], \"loss_mask\": [0, 0, {}, {}]}}\n", i, 10 + i,
+                         i == 3 ? 0 : 1, i == 3 ? 0 : 1);
   write(dir / "tokens.jsonl", lines);
   dataset::ImportOptions options;
   options.vocab_size = 64;
@@ -81,7 +85,8 @@ void Run::make_store(const std::vector<std::int64_t>& done, const std::vector<st
   id.vocab_size = 64;
   id.aux_layer_ids = {2, 4, 5};
   id.final_norm_eps = 1e-5;
-  id.final_norm_hash = id.target_config_hash = id.target_weights_hash = id.lm_head_hash = id.embed_hash = id.tokenizer_hash = "xxh3-128:0";
+  id.final_norm_hash = id.target_config_hash = id.target_weights_hash = id.lm_head_hash = id.embed_hash = id.tokenizer_hash =
+      "xxh3-128:0";
   id.target_name = "made-up";
   id.producer = "test";
   id.dataset_hash = data.hash();
@@ -98,7 +103,8 @@ void Run::make_store(const std::vector<std::int64_t>& done, const std::vector<st
     dataset::Tokens tokens;
     data.read(i, tokens);
     const auto n = tokens.ids.size();
-    writer.put(i, {std::vector<std::uint16_t>(n * 12, 0x3f80), std::vector<std::uint16_t>(n * 4, 0x4000), tokens.ids, tokens.mask});
+    writer.put(i,
+               {std::vector<std::uint16_t>(n * 12, 0x3f80), std::vector<std::uint16_t>(n * 4, 0x4000), tokens.ids, tokens.mask});
   }
   for (const auto i : failed) {
     writer.fail(i, io::FailReason::nonfinite);
@@ -126,7 +132,8 @@ std::vector<base::Json> Run::ledger() const { return report::Ledger(path_).read(
 
 void Run::mark_extracted() {
   report::Ledger ledger(path_);
-  ledger.phase(report::Phase::prepare, report::PhaseState::complete, {{"dataset_hash", dataset::Dataset::open(path_ / "dataset/train.h5").hash()}});
+  ledger.phase(report::Phase::prepare, report::PhaseState::complete,
+               {{"dataset_hash", dataset::Dataset::open(path_ / "dataset/train.h5").hash()}});
   ledger.phase(report::Phase::extract, report::PhaseState::complete, {{"tokens", 20}, {"seconds", 2.0}});
 }
 

@@ -30,7 +30,8 @@ void flip_byte(const std::filesystem::path& path, std::int64_t offset);
 /// A model directory of 8 layers, width 16, 64 tokens; the two tensors that its configuration is checked against.
 std::filesystem::path make_target(const std::filesystem::path& dir);
 
-/// A run with aerie.toml, a dataset of six samples (ids s0 ... s5; s3 has no loss) and, when asked for, a store in which s3 is excluded.
+/// A run with aerie.toml, a dataset of six samples (ids s0 ... s5; s3 has no loss) and, when asked for, a store in which s3 is
+/// excluded.
 class Run {
  public:
   explicit Run(const TempDir& dir);

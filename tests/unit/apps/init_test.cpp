@@ -38,8 +38,8 @@ TEST_F(Init, writes_what_the_target_implies) {
   EXPECT_EQ(c.draft.heads, 4);
   EXPECT_EQ(c.draft.kv_heads, 2);
   EXPECT_EQ(c.draft.head_dim, 4);
-  EXPECT_EQ(c.draft.vocab_size, 64);       // clipped to the target's
-  EXPECT_EQ(c.dataset.max_length, 128);    // clipped to the target's positions
+  EXPECT_EQ(c.draft.vocab_size, 64);     // clipped to the target's
+  EXPECT_EQ(c.dataset.max_length, 128);  // clipped to the target's positions
   EXPECT_EQ(c.extract.part_bytes, 8 << 20);
   EXPECT_EQ(c.holdout(), 0.01);
   EXPECT_EQ(test::read(dir / "run/aerie.toml"), config::commented_toml(c));
@@ -48,8 +48,9 @@ TEST_F(Init, writes_what_the_target_implies) {
 TEST_F(Init, evaluation_file_settings_and_large_data) {
   write(dir / "eval.jsonl", "{}\n");
   write(dir / "talk.jsonl", "{" + std::string(16 << 20, ' ') + "}\n");
-  const auto done = init("--eval-conversations " + at("eval.jsonl") +
-                         " --set train.steps=7 --set 'extract.layers = [1, 2, 3]' --set target.dtype=fp32 --set 'run.locks=\"none\"'");
+  const auto done =
+      init("--eval-conversations " + at("eval.jsonl") +
+           " --set train.steps=7 --set 'extract.layers = [1, 2, 3]' --set target.dtype=fp32 --set 'run.locks=\"none\"'");
   ASSERT_EQ(done.code, 0) << done.err;
   const auto c = config::load(dir / "run");
   EXPECT_EQ(c.eval.conversations, std::filesystem::canonical(dir / "eval.jsonl"));
@@ -107,8 +108,9 @@ TEST_F(Init, import_and_its_refusals) {
   const auto import = [&](const std::string& more) {
     return aerie(fmt::format("import {0}/t.jsonl --out {0}/t.h5 {1}", dir.path().string(), more));
   };
-  write(dir / "t.jsonl", "{\"id\": \"a\", \"input_ids\": [1, 2, 3, 63], \"loss_mask\": [0, 1, 1, 1]}\n"
-                         "{\"id\": \"b\", \"input_ids\": [1, 64], \"loss_mask\": [1, 1]}\n");
+  write(dir / "t.jsonl",
+        "{\"id\": \"a\", \"input_ids\": [1, 2, 3, 63], \"loss_mask\": [0, 1, 1, 1]}\n"
+        "{\"id\": \"b\", \"input_ids\": [1, 64], \"loss_mask\": [1, 1]}\n");
   const auto done = import("--json --target " + at("target"));
   ASSERT_EQ(done.code, 0) << done.err;
   EXPECT_EQ(done.json().at("samples"), 2);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// `aerie run` and `aerie vocab`: the phases that `aerie` does itself, and how it starts, stops and believes the others (stood in for by
-// small scripts beside a copy of `aerie`).
+// `aerie run` and `aerie vocab`: the phases that `aerie` does itself, and how it starts, stops and believes the others (stood in
+// for by small scripts beside a copy of `aerie`).
 #include <gtest/gtest.h>
 
 #include <fmt/format.h>
@@ -51,8 +51,10 @@ TEST_F(Pipeline, undecided_failures_are_named_with_the_command) {
   run.mark_extracted();
   const auto refused = aerie("run " + run.name() + " --from verify --to verify");
   EXPECT_EQ(refused.code, 65);
-  EXPECT_NE(refused.err.find("2 failed samples wait for a decision: s4 (NONFINITE), s5 (NONFINITE)"), std::string::npos) << refused.err;
-  EXPECT_NE(refused.err.find("aerie accept-missing " + run.name() + " --ids s4,s5 --reason TEXT"), std::string::npos) << refused.err;
+  EXPECT_NE(refused.err.find("2 failed samples wait for a decision: s4 (NONFINITE), s5 (NONFINITE)"), std::string::npos)
+      << refused.err;
+  EXPECT_NE(refused.err.find("aerie accept-missing " + run.name() + " --ids s4,s5 --reason TEXT"), std::string::npos)
+      << refused.err;
   EXPECT_FALSE(std::filesystem::exists(run.path() / "store/COMPLETE"));
   ASSERT_EQ(aerie("accept-missing " + run.name() + " --ids s4,s5 --reason test").code, 0);
   const auto done = aerie("run " + run.name() + " --from verify --to verify");
@@ -122,10 +124,12 @@ TEST_F(Pipeline, a_program_that_lies_about_its_end_is_a_bug) {
 TEST_F(Pipeline, a_stop_reaches_the_program_as_usr2) {
   run.mark_extracted();
   const auto ready = (dir / "ready").string();
-  const auto script = fmt::format("trap 'echo got USR2; exit 75' USR2\ntouch {}\nfor i in {{1..200}}; do sleep 0.05; done\n", ready);
+  const auto script =
+      fmt::format("trap 'echo got USR2; exit 75' USR2\ntouch {}\nfor i in {{1..200}}; do sleep 0.05; done\n", ready);
   run_with("aerie-extract", script, "--help");  // writes the files
-  const auto e = test::shell(fmt::format("{0}/bin/aerie run {1} --from extract --again & p=$!; while [ ! -e {2} ]; do sleep 0.01; done; kill -TERM $p; wait $p",
-                                         dir.path().string(), run.name(), ready));
+  const auto e = test::shell(fmt::format(
+      "{0}/bin/aerie run {1} --from extract --again & p=$!; while [ ! -e {2} ]; do sleep 0.01; done; kill -TERM $p; wait $p",
+      dir.path().string(), run.name(), ready));
   EXPECT_EQ(e.code, 75) << e.err;
   EXPECT_EQ(e.out, "got USR2\n");
   EXPECT_NE(e.err.find("stopped in phase extract"), std::string::npos) << e.err;
@@ -151,10 +155,11 @@ TEST_F(Pipeline, wrong_arguments_and_the_stop_file) {
 }
 
 TEST_F(Pipeline, the_run_lock_names_its_holder) {
-  const auto e = test::shell(fmt::format("echo 'aerie-train, job 12, host gpu07, pid 4' > {0}/run.lock; "
-                                         "python3 -c \"import fcntl,subprocess,sys; f=open('{0}/run.lock','r+'); fcntl.lockf(f,fcntl.LOCK_EX); "
-                                         "sys.exit(subprocess.call(['{1}','vocab','{0}']))\"",
-                                         run.name(), AERIE_BIN));
+  const auto e = test::shell(
+      fmt::format("echo 'aerie-train, job 12, host gpu07, pid 4' > {0}/run.lock; "
+                  "python3 -c \"import fcntl,subprocess,sys; f=open('{0}/run.lock','r+'); fcntl.lockf(f,fcntl.LOCK_EX); "
+                  "sys.exit(subprocess.call(['{1}','vocab','{0}']))\"",
+                  run.name(), AERIE_BIN));
   EXPECT_EQ(e.code, 78);
   EXPECT_NE(e.err.find("is in use by aerie-train, job 12, host gpu07, pid 4"), std::string::npos) << e.err;
 }

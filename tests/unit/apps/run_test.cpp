@@ -134,10 +134,12 @@ TEST_P(Wrapper, print_config_check_help_version) {
 }
 
 TEST_P(Wrapper, the_lock_is_refused_with_its_holder) {
-  const auto e = test::shell(fmt::format("echo 'aerie-train, host gpu07, pid 4' > {0}/run.lock; "
-                                         "python3 -c \"import fcntl,subprocess,sys; f=open('{0}/run.lock','r+'); fcntl.lockf(f,fcntl.LOCK_EX); "
-                                         "sys.exit(subprocess.call('{1} {2} {3} --run {0} '+sys.argv[1],shell=True))\" ",
-                                         run.name(), MPIEXEC, ranks(), WRAPPED) + "''");
+  const auto e = test::shell(
+      fmt::format("echo 'aerie-train, host gpu07, pid 4' > {0}/run.lock; "
+                  "python3 -c \"import fcntl,subprocess,sys; f=open('{0}/run.lock','r+'); fcntl.lockf(f,fcntl.LOCK_EX); "
+                  "sys.exit(subprocess.call('{1} {2} {3} --run {0} '+sys.argv[1],shell=True))\" ",
+                  run.name(), MPIEXEC, ranks(), WRAPPED) +
+      "''");
   EXPECT_EQ(e.code, 78);
   ASSERT_EQ(error_lines(e.err).size(), 1U) << e.err;
   EXPECT_NE(error_lines(e.err)[0].find("is in use by aerie-train, host gpu07, pid 4"), std::string::npos);

@@ -121,7 +121,8 @@ TEST_F(Commands, inspect_by_content) {
   const auto model = look((dir / "target").string());
   EXPECT_EQ(model.at("kind"), "model");
   EXPECT_EQ(model.at("target").at("layers"), 8);
-  EXPECT_EQ(look((dir / "target/model.safetensors").string()).at("tensors").at("model.embed_tokens.weight").at("shape").at(0), 64);
+  EXPECT_EQ(look((dir / "target/model.safetensors").string()).at("tensors").at("model.embed_tokens.weight").at("shape").at(0),
+            64);
   EXPECT_EQ(look(run.name()).at("store").at("samples"), 6);
   EXPECT_NE(aerie("inspect " + path("store")).out.find("hidden_size: 4\n"), std::string::npos);
   EXPECT_EQ(aerie("inspect " + path("none")).code, 66);

@@ -30,7 +30,8 @@ int main(int argc, char** argv) {
     }
     if (act == "throw" && me) throw base::DataError("sample 7 is bad\nvery", "mend it");
     if (act == "bug" && me) throw base::Bug("two is one");
-    if (act == "agree") comm::agree_after(c.world, "open store", [&] {
+    if (act == "agree")
+      comm::agree_after(c.world, "open store", [&] {
         if (me) throw base::MissingInputError("part 3 is gone", "look for it");
       });
     if (act == "desert") {  // one throws while the others wait in a collective

@@ -2,8 +2,8 @@
 // Configuration: the file, the flags, what is refused and how the message helps.
 #include <fstream>
 
-#include <CLI/CLI.hpp>
 #include <gtest/gtest.h>
+#include <CLI/CLI.hpp>
 
 #include <aerie/base/error.hpp>
 #include <aerie/config/config.hpp>
@@ -202,11 +202,14 @@ std::string refusal(const std::function<void(Config&)>& change) {
 TEST(Validate, ranges_and_choices_name_the_key) {
   EXPECT_EQ(refusal([](Config&) {}), "");
   EXPECT_EQ(refusal([](Config& c) { c.train.lr = 0; }), "train.lr is 0, but must be above 0");
-  EXPECT_EQ(refusal([](Config& c) { c.train.lr = std::numeric_limits<double>::quiet_NaN(); }), "train.lr must be a finite number");
+  EXPECT_EQ(refusal([](Config& c) { c.train.lr = std::numeric_limits<double>::quiet_NaN(); }),
+            "train.lr must be a finite number");
   EXPECT_EQ(refusal([](Config& c) { c.train.keep = 1; }), "train.keep is 1, but must be at least 2");
   EXPECT_EQ(refusal([](Config& c) { c.eval.holdout = 0.9; }), "eval.holdout is 0.9, but must be at least 0 and at most 0.5");
   EXPECT_EQ(refusal([](Config& c) { c.target.dtype = "bf32"; }), "target.dtype is \"bf32\", but must be one of auto, fp32, bf16");
-  EXPECT_EQ(refusal([](Config& c) { c.export_.formats = {"sglang", "vlm"}; }),
+  EXPECT_EQ(refusal([](Config& c) {
+              c.export_.formats = {"sglang", "vlm"};
+            }),
             "export.formats is \"vlm\", but must be one of sglang, vllm, speculators");
   Config c;
   c.train.reduce = "exakt";
@@ -220,7 +223,8 @@ TEST(Validate, between_keys) {
   EXPECT_NE(refusal([](Config& c) { c.train.step_weights = {1, 1}; }).find("train.step_weights"), std::string::npos);
   EXPECT_NE(refusal([](Config& c) { c.train.betas = {0.9, 1.0}; }).find("train.betas"), std::string::npos);
   EXPECT_NE(refusal([](Config& c) { c.train.min_lr = 1; }).find("train.min_lr"), std::string::npos);
-  EXPECT_NE(refusal([](Config& c) { c.train.save_every_steps = 0, c.train.save_every_seconds = 0; }).find("save_every"), std::string::npos);
+  EXPECT_NE(refusal([](Config& c) { c.train.save_every_steps = 0, c.train.save_every_seconds = 0; }).find("save_every"),
+            std::string::npos);
   EXPECT_NE(refusal([](Config& c) { c.export_.formats.clear(); }).find("export.formats"), std::string::npos);
 }
 
@@ -262,7 +266,8 @@ TEST(CommentedFile, reads_back_as_the_same_config) {
 TEST(Documentation, holds_the_defaults_as_written) {
   std::ifstream in("docs/reference/configuration.md");  // tests run in the source tree
   const std::string text((std::istreambuf_iterator<char>(in)), {});
-  EXPECT_NE(text.find("```toml\n" + config::commented_toml(Config{}) + "```"), std::string::npos) << "put `--print-config` into the document";
+  EXPECT_NE(text.find("```toml\n" + config::commented_toml(Config{}) + "```"), std::string::npos)
+      << "put `--print-config` into the document";
 }
 
 TEST(Identity, hash_and_result_keys) {
@@ -279,11 +284,11 @@ TEST(Identity, hash_and_result_keys) {
   EXPECT_NE(config::result_keys(a), config::result_keys(b));
   EXPECT_EQ(config::result_keys(b).at("train.steps"), 100);
   const auto keys = config::result_keys(a);
-  for (const auto* k : {"target.dtype", "target.device", "dataset.max_length", "extract.layers", "extract.dtype", "draft.vocab_size", "train.lr",
-                        "train.epochs", "train.seed", "run.threads", "eval.holdout"})
+  for (const auto* k : {"target.dtype", "target.device", "dataset.max_length", "extract.layers", "extract.dtype",
+                        "draft.vocab_size", "train.lr", "train.epochs", "train.seed", "run.threads", "eval.holdout"})
     EXPECT_TRUE(keys.contains(k)) << k;
-  for (const auto* k : {"target.path", "train.transport", "train.save_every_steps", "train.save_every_seconds", "train.keep", "train.keep_every",
-                        "extract.part_bytes", "run.locks", "export.formats"})
+  for (const auto* k : {"target.path", "train.transport", "train.save_every_steps", "train.save_every_seconds", "train.keep",
+                        "train.keep_every", "extract.part_bytes", "run.locks", "export.formats"})
     EXPECT_FALSE(keys.contains(k)) << k;
   Config c;
   c.eval.conversations = "eval.jsonl";

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// draft::unroll against numbers that other software computed: tests/golden/draft/reference.py (plain PyTorch, autograd, fp64), and SpecForge
-// itself. How the files were made, and what SpecForge does differently: tests/golden/draft/README.md.
+// draft::unroll against numbers that other software computed: tests/golden/draft/reference.py (plain PyTorch, autograd, fp64),
+// and SpecForge itself. How the files were made, and what SpecForge does differently: tests/golden/draft/README.md.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -21,13 +21,15 @@
 namespace aerie::test {
 namespace {
 
-// fp64. Rounding: unit roundoff 1.1e-16; the longest dependent chain is 4 steps forward and back, each about 10 sums of at most 72 terms, so
-// 4 * 2 * 10 * 72 * 1.1e-16 = 6e-13 in the worst case, times the cancellation in a gradient's sum over 29 slots, taken as up to 100.
-// A wrong formula (a mask off by one, a missing factor, a detached step) is off by 1e-3 or more.
+// fp64. Rounding: unit roundoff 1.1e-16; the longest dependent chain is 4 steps forward and back, each about 10 sums of at most
+// 72 terms, so 4 * 2 * 10 * 72 * 1.1e-16 = 6e-13 in the worst case, times the cancellation in a gradient's sum over 29 slots,
+// taken as up to 100. A wrong formula moves some gradient by 0.1 or more (tried on the reference: position without k, detached
+// state or keys, state fed back after the norm, later keys causal, normed residual, kv heads interleaved, teacher one slot
+// early); even an eps of 1e-6 for 1e-5 by 4e-5.
 constexpr double fp64_tolerance = 1e-10;
 
-// fp32. The same chain with unit roundoff 6e-8 is 3.4e-4 in the worst case; errors of random sign add up as the square root of the length
-// (80 sums of 72 terms: sqrt(5760) * 6e-8 = 4.5e-6), times the same cancellation of up to 100.
+// fp32. The same chain with unit roundoff 6e-8 is 3.4e-4 in the worst case; errors of random sign add up as the square root of
+// the length (80 sums of 72 terms: sqrt(5760) * 6e-8 = 4.5e-6), times the same cancellation of up to 100.
 constexpr double fp32_tolerance = 4.5e-4;
 
 draft::UnrollOptions options_of(const base::Json& c, std::int64_t ttt_steps) {
@@ -84,9 +86,7 @@ INSTANTIATE_TEST_SUITE_P(Problems, Golden, testing::Values("square", "wide"), []
 TEST_P(Golden, fp64_losses_counts_and_every_gradient) { each_case(at::kDouble, fp64_tolerance); }
 TEST_P(Golden, fp32_within_rounding) { each_case(at::kFloat, fp32_tolerance); }
 
-TEST_P(Golden, all_cases_are_there) {
-  EXPECT_EQ(record.at("cases").size(), std::string(GetParam()) == "square" ? 12U : 3U);
-}
+TEST_P(Golden, all_cases_are_there) { EXPECT_EQ(record.at("cases").size(), std::string(GetParam()) == "square" ? 12U : 3U); }
 
 // n_k by the planner's table against the reference's count of the same slots.
 TEST_P(Golden, loss_slot_counts) {
@@ -96,23 +96,26 @@ TEST_P(Golden, loss_slot_counts) {
     std::vector<std::int64_t> n(static_cast<std::size_t>(problem.ttt_steps));
     std::size_t begin = 0;
     for (const auto length : problem.pack.lengths) {
-      const auto counts = dataset::loss_slot_counts(std::span(problem.pack.mask).subspan(begin, static_cast<std::size_t>(length)), problem.ttt_steps,
-                                                    dataset::mask_alignment_from_name(c.at("alignment").get<std::string>()),
-                                                    dataset::normalize_from_name(c.at("normalize").get<std::string>()));
+      const auto counts =
+          dataset::loss_slot_counts(std::span(problem.pack.mask).subspan(begin, static_cast<std::size_t>(length)),
+                                    problem.ttt_steps, dataset::mask_alignment_from_name(c.at("alignment").get<std::string>()),
+                                    dataset::normalize_from_name(c.at("normalize").get<std::string>()));
       for (std::size_t k = 0; k < n.size(); ++k) n[k] += counts.at(k);
       begin += static_cast<std::size_t>(length);
     }
     const bool all = c.at("normalize") == "all";
-    for (std::size_t k = 0; k < n.size(); ++k) EXPECT_EQ(n[k], c.at("steps").at(k).at(all ? "positions" : "slots").get<std::int64_t>());
+    for (std::size_t k = 0; k < n.size(); ++k)
+      EXPECT_EQ(n[k], c.at("steps").at(k).at(all ? "positions" : "slots").get<std::int64_t>());
   }
 }
 
 TEST_P(Golden, draft_choices) {
   const auto problem = read_problem(record, at::kDouble);
-  const auto got = draft::draft_choices(problem.shape, draft::view_weights(problem.shape, problem.flat), problem.target, problem.vocab, problem.pack,
-                                        problem.ttt_steps);
+  const auto got = draft::draft_choices(problem.shape, draft::view_weights(problem.shape, problem.flat), problem.target,
+                                        problem.vocab, problem.pack, problem.ttt_steps);
   const auto file = golden(std::string(GetParam()) + ".choices.safetensors");
-  const auto draft_ids = read_tensor(file, "draft_ids"), teacher_ids = read_tensor(file, "teacher_ids"), overlap = read_tensor(file, "overlap");
+  const auto draft_ids = read_tensor(file, "draft_ids"), teacher_ids = read_tensor(file, "teacher_ids"),
+             overlap = read_tensor(file, "overlap");
   ASSERT_EQ(got.draft_ids.sizes(), draft_ids.sizes());
   std::int64_t with_loss = 0, begin = 0;
   for (const auto S : problem.pack.lengths) {
@@ -141,7 +144,8 @@ void compare_with_specforge(const char* precision, double tolerance) {
   const auto problem = read_problem(base::read_json(golden("square.json")), at::kDouble);
   ASSERT_EQ(record.at("alignment"), "hidden");
   ASSERT_EQ(record.at("oov"), "mask");
-  const auto got = run(problem, problem.pack, options_of(record, problem.ttt_steps), record.at("coefficients").get<std::vector<double>>());
+  const auto got =
+      run(problem, problem.pack, options_of(record, problem.ttt_steps), record.at("coefficients").get<std::vector<double>>());
   const auto& expected = record.at(precision);
   for (std::size_t k = 0; k < got.result.steps.size(); ++k) {
     SCOPED_TRACE("step " + std::to_string(k));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every weight's gradient of draft::unroll against central differences of its own forward pass, in fp64. The forward pass itself is compared
-// with other software in golden_test.cpp.
+// Every weight's gradient of draft::unroll against central differences of its own forward pass, in fp64. The forward pass itself
+// is compared with other software in golden_test.cpp.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -13,8 +13,8 @@
 namespace aerie::test {
 namespace {
 
-// Central differences with step h = 1e-5: truncation h^2/6 * f''' and rounding about 100 * 1.1e-16 * |L| / h, both under 1e-8 for losses and
-// derivatives of order 1 to 10. Against each tensor's largest gradient (0.01 to 1 here) that is under 1e-6.
+// Central differences with step h = 1e-5: truncation h^2/6 * f''' and rounding about 100 * 1.1e-16 * |L| / h, both under 1e-8 for
+// losses and derivatives of order 1 to 10. Against each tensor's largest gradient (0.01 to 1 here) that is under 1e-6.
 constexpr double h = 1e-5;
 constexpr double tolerance = 1e-6;
 constexpr int probes_per_tensor = 40;

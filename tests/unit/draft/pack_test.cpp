@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What draft::unroll promises about packs: documents do not see each other, chunk sizes change nothing, slots without loss are left out
-// except that later slots attend to them.
+// What draft::unroll promises about packs: documents do not see each other, chunk sizes change nothing, slots without loss are
+// left out except that later slots attend to them.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -16,7 +16,8 @@ namespace {
 // fp64; the same terms summed in another order: at most some hundred roundings of 1.1e-16 relative to the largest term.
 constexpr double same_sum = 1e-12;
 
-const std::vector<std::vector<std::uint8_t>> masks = {{1}, {0, 0, 1, 1, 0, 1, 1}, {1, 1}, {0, 1, 1, 1}, {0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1}};
+const std::vector<std::vector<std::uint8_t>> masks = {
+    {1}, {0, 0, 1, 1, 0, 1, 1}, {1, 1}, {0, 1, 1, 1}, {0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1}};
 const std::vector<double> step_weights = {0.1, 0.08, 0.064, 0.05};
 
 draft::UnrollOptions four_steps() {
@@ -64,7 +65,8 @@ TEST(Pack, is_the_sum_of_its_documents) {
         EXPECT_NEAR(whole.result.steps[k].loss / steps[k].loss, 1, same_sum);
         EXPECT_NEAR(whole.result.steps[k].overlap / steps[k].overlap, 1, same_sum);
       }
-      for (std::size_t i = 0; i < grads.size(); ++i) EXPECT_LT(relative_difference(whole.grads[i], grads[i]), same_sum) << whole.names[i];
+      for (std::size_t i = 0; i < grads.size(); ++i)
+        EXPECT_LT(relative_difference(whole.grads[i], grads[i]), same_sum) << whole.names[i];
     }
 }
 
@@ -87,7 +89,8 @@ TEST(Pack, without_loss_gives_zeros) {
 
 TEST(Pack, the_same_pack_gives_the_same_bits) {
   const auto problem = random_problem(3, masks, 4);
-  const auto a = run(problem, problem.pack, four_steps(), step_weights), b = run(problem, problem.pack, four_steps(), step_weights);
+  const auto a = run(problem, problem.pack, four_steps(), step_weights),
+             b = run(problem, problem.pack, four_steps(), step_weights);
   EXPECT_EQ(a.result.weighted_loss, b.result.weighted_loss);
   for (std::size_t i = 0; i < a.grads.size(); ++i) EXPECT_TRUE(at::equal(a.grads[i], b.grads[i])) << a.names[i];
 }
@@ -108,7 +111,8 @@ TEST(Pack, chunk_sizes_change_no_count) {
         EXPECT_NEAR(got.result.steps[k].overlap / whole.result.steps[k].overlap, 1, same_sum);
       }
       EXPECT_NEAR(got.result.weighted_loss / whole.result.weighted_loss, 1, same_sum);
-      for (std::size_t i = 0; i < got.grads.size(); ++i) EXPECT_LT(relative_difference(got.grads[i], whole.grads[i]), same_sum) << got.names[i];
+      for (std::size_t i = 0; i < got.grads.size(); ++i)
+        EXPECT_LT(relative_difference(got.grads[i], whole.grads[i]), same_sum) << got.names[i];
     }
 }
 
@@ -155,7 +159,8 @@ TEST_F(OneSlot, without_loss_still_gets_gradient_through_its_key_and_value) {
       up[at_value] += h;
       down[at_value] -= h;
       const double difference = (loss_of(problem, up, options, w) - loss_of(problem, down, options, w)) / (2 * h);
-      EXPECT_NEAR(grad[row].item<double>(), difference, 1e-6 * grad.abs().max().item<double>()) << "slot " << slot << " row " << row;
+      EXPECT_NEAR(grad[row].item<double>(), difference, 1e-6 * grad.abs().max().item<double>())
+          << "slot " << slot << " row " << row;
     }
   }
 }

@@ -18,13 +18,20 @@ using interchange::Dtype;
 
 c10::ScalarType scalar_type(Dtype dtype) {
   switch (dtype) {
-    case Dtype::boolean: return at::kBool;
-    case Dtype::u8: return at::kByte;
-    case Dtype::i32: return at::kInt;
-    case Dtype::i64: return at::kLong;
-    case Dtype::f32: return at::kFloat;
-    case Dtype::f64: return at::kDouble;
-    default: throw base::Bug("a golden file holds an element type that these tests do not use");
+    case Dtype::boolean:
+      return at::kBool;
+    case Dtype::u8:
+      return at::kByte;
+    case Dtype::i32:
+      return at::kInt;
+    case Dtype::i64:
+      return at::kLong;
+    case Dtype::f32:
+      return at::kFloat;
+    case Dtype::f64:
+      return at::kDouble;
+    default:
+      throw base::Bug("a golden file holds an element type that these tests do not use");
   }
 }
 
@@ -74,7 +81,8 @@ Problem read_problem(const base::Json& record, c10::ScalarType dtype) {
   std::vector<at::Tensor> parts;
   for (const auto& tensor : interchange::drafter_tensors(p.shape)) {
     parts.push_back(read_tensor(file, "weights." + tensor.name, dtype));
-    if (parts.back().sizes().vec() != tensor.shape) throw base::Bug("drafter_tensors gives a tensor another shape than the golden file");
+    if (parts.back().sizes().vec() != tensor.shape)
+      throw base::Bug("drafter_tensors gives a tensor another shape than the golden file");
     parts.back() = parts.back().flatten();
   }
   p.flat = at::cat(parts);
@@ -110,7 +118,8 @@ Problem random_problem(std::uint64_t seed, const std::vector<std::vector<std::ui
   s.rope.theta = 256;
   std::vector<at::Tensor> parts;
   for (const auto& tensor : interchange::drafter_tensors(s))
-    parts.push_back(tensor.shape.size() == 1 ? uniform(generator, tensor.shape, 0.3).add_(1) : uniform(generator, tensor.shape).flatten());
+    parts.push_back(tensor.shape.size() == 1 ? uniform(generator, tensor.shape, 0.3).add_(1)
+                                             : uniform(generator, tensor.shape).flatten());
   p.flat = at::cat(parts);
   p.target.embedding = uniform(generator, {s.vocab_size, s.hidden_size});
   p.target.lm_head = uniform(generator, {s.vocab_size, s.target_hidden_size}, 2);
@@ -149,7 +158,8 @@ draft::PackBatch select(const draft::PackBatch& pack, const std::vector<std::siz
   return out;
 }
 
-Run run(const Problem& problem, const draft::PackBatch& pack, const draft::UnrollOptions& options, const std::vector<double>& coefficients) {
+Run run(const Problem& problem, const draft::PackBatch& pack, const draft::UnrollOptions& options,
+        const std::vector<double>& coefficients) {
   const auto weights = draft::view_weights(problem.shape, problem.flat);
   const auto flat_grad = at::zeros_like(problem.flat);
   auto grads = draft::view_weights(problem.shape, flat_grad);
@@ -164,9 +174,11 @@ Run run(const Problem& problem, const draft::PackBatch& pack, const draft::Unrol
   return out;
 }
 
-double loss_of(const Problem& problem, const at::Tensor& flat, const draft::UnrollOptions& options, const std::vector<double>& coefficients) {
+double loss_of(const Problem& problem, const at::Tensor& flat, const draft::UnrollOptions& options,
+               const std::vector<double>& coefficients) {
   const auto weights = draft::view_weights(problem.shape, flat);
-  return draft::unroll(problem.shape, weights, problem.target, problem.vocab, problem.pack, options, coefficients, nullptr).weighted_loss;
+  return draft::unroll(problem.shape, weights, problem.target, problem.vocab, problem.pack, options, coefficients, nullptr)
+      .weighted_loss;
 }
 
 double relative_difference(const at::Tensor& a, const at::Tensor& b) {

@@ -17,7 +17,8 @@ const std::vector<std::uint8_t> turn{0, 0, 0, 1, 1, 1, 1, 1, 1, 0};
 
 TEST(WalkChain, ADrafterThatIsAlwaysRightEmitsKPlusOneAToken) {
   const auto right = [](std::int64_t k, std::int64_t t) { return std::int64_t{12} + t + k; };
-  // Round 1 at t=2: x3 is given; 3 accepted (x4 x5 x6), emitted 4, t=6: x7 given; x8 accepted, then the turn ends: emitted 2. t=8.
+  // Round 1 at t=2: x3 is given; 3 accepted (x4 x5 x6), emitted 4, t=6: x7 given; x8 accepted, then the turn ends: emitted 2.
+  // t=8.
   const auto c = walk_chain(text, turn, 3, right);
   EXPECT_EQ(c.rounds, 2);
   EXPECT_EQ(c.emitted, 6);
@@ -40,9 +41,9 @@ TEST(WalkChain, TurnsAreWalkedApart) {
   const auto right = [](std::int64_t k, std::int64_t t) { return std::int64_t{12} + t + k; };
   const auto c = walk_chain(text, two, 7, right, &turns);
   ASSERT_EQ(turns.size(), 2U);
-  EXPECT_EQ(turns[0].rounds, 1);   // t = 0: x2
+  EXPECT_EQ(turns[0].rounds, 1);  // t = 0: x2
   EXPECT_EQ(turns[0].emitted, 2);
-  EXPECT_EQ(turns[1].rounds, 1);   // t = 4: x6..x9
+  EXPECT_EQ(turns[1].rounds, 1);  // t = 4: x6..x9
   EXPECT_EQ(turns[1].emitted, 5);
   EXPECT_EQ(c.rounds, 2);
 }
@@ -53,7 +54,8 @@ TEST(Evaluation, CountsAgainstTheDefinition) {
   std::vector<std::uint8_t> mask(S);
   draft::DraftChoices choices{at::full({K, S}, -1, at::kLong), at::full({K, S}, -1, at::kLong), at::zeros({K, S}, at::kDouble)};
   for (std::int64_t t = 0; t < S; ++t) {
-    ids[static_cast<std::size_t>(t)] = static_cast<std::int32_t>(base::random_u64(1, base::Purpose::test, 0, static_cast<std::uint64_t>(t)) % 3);
+    ids[static_cast<std::size_t>(t)] =
+        static_cast<std::int32_t>(base::random_u64(1, base::Purpose::test, 0, static_cast<std::uint64_t>(t)) % 3);
     mask[static_cast<std::size_t>(t)] = static_cast<std::uint8_t>((t / 6) % 2);
     for (std::int64_t k = 0; k < K; ++k) {
       const auto at = static_cast<std::uint64_t>(t * K + k);
@@ -73,7 +75,8 @@ TEST(Evaluation, CountsAgainstTheDefinition) {
       ++slots;
       bool all = true;
       for (std::int64_t j = 0; j <= k; ++j)
-        all = all && mask[static_cast<std::size_t>(t + 2 + j)] && choices.draft_ids[j][t].item<std::int64_t>() == choices.teacher_ids[j][t].item<std::int64_t>();
+        all = all && mask[static_cast<std::size_t>(t + 2 + j)] &&
+              choices.draft_ids[j][t].item<std::int64_t>() == choices.teacher_ids[j][t].item<std::int64_t>();
       matches += choices.draft_ids[k][t].item<std::int64_t>() == choices.teacher_ids[k][t].item<std::int64_t>() ? 1 : 0;
       cumulative += all ? 1 : 0;
     }

@@ -125,10 +125,9 @@ TEST(Drafter, LlamaStyleConfig) {
             Json::parse(R"({"rope_type": "linear", "factor": 2.0})"));
   plain.shape.rope.type = "llama3";
   plain.shape.rope.original_max_position_embeddings = 8;
-  EXPECT_EQ(
-      export_config(ExportFormat::vllm, plain).at("rope_scaling"),
-      Json::parse(
-          R"({"rope_type": "llama3", "factor": 2.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+  EXPECT_EQ(export_config(ExportFormat::vllm, plain).at("rope_scaling"),
+            Json::parse(
+                R"({"rope_type": "llama3", "factor": 2.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
     "original_max_position_embeddings": 8})"));
 }
 

@@ -59,7 +59,7 @@ TEST(Ledger, CompleteNeedsEvidence) {
   const auto record = report::replay(ledger.read()).phases.at(Phase::extract);
   EXPECT_EQ(record.state, PhaseState::complete);
   EXPECT_EQ(record.evidence, (base::Json{{"samples", 300}}));
-  EXPECT_EQ(record.since, ledger.read().back().at("time"));
+  EXPECT_EQ(record.since, ledger.read().back().at("time").get<std::string>());
 }
 
 TEST(Ledger, PhaseNamesAreThoseDocumented) {

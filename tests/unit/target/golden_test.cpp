@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Parity with transformers (fixtures: tests/golden/target/make_golden.py). fp32, every capture index: relative L2 <= 3e-6, the sum of fp32 roundings
-// over four layers measured at 4e-7 by an independent implementation. bf16: no farther from the fp32 golden than 1.25 times
-// transformers' own bf16. Each kind of mistake that the tolerance must catch is made on purpose and has to fail.
+// Parity with transformers (fixtures: tests/golden/target/make_golden.py). fp32, every capture index: relative L2 <= 3e-6, the
+// sum of fp32 roundings over four layers measured at 4e-7 by an independent implementation. bf16: no farther from the fp32 golden
+// than 1.25 times transformers' own bf16. Each kind of mistake that the tolerance must catch is made on purpose and has to fail.
 #include <aerie/target/target_model.hpp>
 
 #include <cstring>
@@ -37,9 +37,9 @@ at::Tensor tensor(const SafetensorsFile& file, const std::string& name) {
 
 /// A fixture's states at its stored positions, all samples one after another.
 struct Golden {
-  at::Tensor residuals;                     // [N + 1, rows, H], transformers' fp32
-  at::Tensor last;                          // [rows, H]
-  at::Tensor bf16_out, bf16_last;           // transformers' bf16: raw output of the last layer, final state
+  at::Tensor residuals;            // [N + 1, rows, H], transformers' fp32
+  at::Tensor last;                 // [rows, H]
+  at::Tensor bf16_out, bf16_last;  // transformers' bf16: raw output of the last layer, final state
 };
 
 std::vector<std::int64_t> lengths() { return base::read_json(root / "golden.json").at("lengths"); }
@@ -76,7 +76,8 @@ States compute(const std::string& name, const TargetOptions& options, const base
   const auto file = SafetensorsFile::open(root / name / "golden.safetensors");
   std::vector<at::Tensor> r, l;
   for (const auto n : lengths()) {
-    const at::Tensor ids = tensor(file, fmt::format("ids.{}", n)), at_rows = tensor(file, fmt::format("positions.{}", n)).to(at::kLong);
+    const at::Tensor ids = tensor(file, fmt::format("ids.{}", n)),
+                     at_rows = tensor(file, fmt::format("positions.{}", n)).to(at::kLong);
     const auto all = model.forward_all({ids.const_data_ptr<std::int32_t>(), static_cast<std::size_t>(n)});
     r.push_back(all.residuals.index_select(1, at_rows).to(at::kFloat));
     l.push_back(all.last.index_select(0, at_rows).to(at::kFloat));
@@ -107,7 +108,8 @@ TEST_P(Parity, Fp32AtEveryCapture) {
   const double last = relative(got.last, golden.last);
   EXPECT_LE(last, 3e-6);
   EXPECT_GT(sum + last, 0.0) << "two implementations cannot agree in every bit: this compares a thing with itself";
-  fmt::print("{} hf {}: last residual {:.2e}, final state {:.2e}\n", name, hf, relative(got.residuals[-1], golden.residuals[-1]), last);
+  fmt::print("{} hf {}: last residual {:.2e}, final state {:.2e}\n", name, hf, relative(got.residuals[-1], golden.residuals[-1]),
+             last);
 }
 
 TEST_P(Parity, Bf16NoWorseThanTransformers) {
@@ -123,7 +125,8 @@ TEST_P(Parity, Bf16NoWorseThanTransformers) {
     EXPECT_LE(relative(got.residuals[l], golden.residuals[l]), 1.25 * own[static_cast<std::size_t>(l)]) << "input of layer " << l;
   }
   EXPECT_LE(relative(got.last, golden.last), 1.25 * record.at("bf16_distance_last").get<double>());
-  EXPECT_LE(relative(got.residuals[-1], golden.bf16_out), 2e-2);
+  // With transformers' rounding points only values whose fp32 sums straddle a rounding boundary differ: less than one bf16 step.
+  EXPECT_LE(relative(got.residuals[-1], golden.bf16_out), hf ? 0x1p-8 : 2e-2);
   EXPECT_LE(relative(got.last, golden.bf16_last), 2e-2);
   fmt::print("{} hf {}: bf16 to fp32 {:.2e} (transformers' own {:.2e}), to its bf16 {:.2e}\n", name, hf,
              relative(got.residuals[-1], golden.residuals[-1]), own.back(), relative(got.residuals[-1], golden.bf16_out));

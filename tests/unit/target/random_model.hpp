@@ -19,11 +19,22 @@ struct RandomModel {
   base::Json extra = base::Json::object();  // merged into config.json
 
   base::Json config() const {
-    base::Json c = {{"model_type", model_type}, {"hidden_size", hidden}, {"intermediate_size", inner},
-                    {"num_hidden_layers", layers}, {"num_attention_heads", heads}, {"num_key_value_heads", kv_heads},
-                    {"head_dim", head_dim}, {"vocab_size", vocab}, {"max_position_embeddings", 2048}, {"rms_norm_eps", 1e-5},
-                    {"rope_theta", 10000.0}, {"hidden_act", "silu"}, {"tie_word_embeddings", true}, {"torch_dtype", "float32"},
-                    {"bos_token_id", 1}, {"eos_token_id", 2}};
+    base::Json c = {{"model_type", model_type},
+                    {"hidden_size", hidden},
+                    {"intermediate_size", inner},
+                    {"num_hidden_layers", layers},
+                    {"num_attention_heads", heads},
+                    {"num_key_value_heads", kv_heads},
+                    {"head_dim", head_dim},
+                    {"vocab_size", vocab},
+                    {"max_position_embeddings", 2048},
+                    {"rms_norm_eps", 1e-5},
+                    {"rope_theta", 10000.0},
+                    {"hidden_act", "silu"},
+                    {"tie_word_embeddings", true},
+                    {"torch_dtype", "float32"},
+                    {"bos_token_id", 1},
+                    {"eos_token_id", 2}};
     if (extra.is_object()) c.update(extra);
     return c;
   }
@@ -44,7 +55,7 @@ struct RandomModel {
       for (std::size_t i = 0; i < n; i += 4) {
         const auto bits = base::philox4x32({static_cast<std::uint32_t>(i), stream, 0, 0}, {7, 0});
         for (std::size_t j = 0; j < 4 && i + j < n; ++j) {
-          const float u = static_cast<float>(bits[j] >> 8) * 0x1p-24F;              // uniform in [0, 1)
+          const float u = static_cast<float>(bits[j] >> 8) * 0x1p-24F;                // uniform in [0, 1)
           v[i + j] = (shape.size() == 1 ? 1.0F : 0.0F) + (u - 0.5F) * 3.46F * scale;  // of that standard deviation
         }
       }

@@ -63,7 +63,8 @@ TEST_P(RowOps, AgreeWithLibTorch) {
     EXPECT_TRUE(at::equal(got.v, qkv.narrow(1, 100, 40).reshape({9, 2, 20})));
   }
 }
-INSTANTIATE_TEST_SUITE_P(Dtypes, RowOps, testing::Combine(testing::Values(at::kFloat, at::kBFloat16, at::kHalf), testing::Bool()));
+INSTANTIATE_TEST_SUITE_P(Dtypes, RowOps,
+                         testing::Combine(testing::Values(at::kFloat, at::kBFloat16, at::kHalf), testing::Bool()));
 
 TEST(RowKernels, SiluIsAccurateOverTheWholeRange) {
   std::vector<float> x, y;

@@ -39,7 +39,8 @@ TEST(AdamW, FollowsTheAlgorithmInDoublePrecision) {
       p[i] -= 1e-2 * 0.1 * p[i];
       m[i] = 0.9 * m[i] + 0.1 * gi;
       v[i] = 0.95 * v[i] + 0.05 * gi * gi;
-      const double mh = m[i] / (1 - std::pow(0.9, static_cast<double>(t))), vh = v[i] / (1 - std::pow(0.95, static_cast<double>(t)));
+      const double mh = m[i] / (1 - std::pow(0.9, static_cast<double>(t))),
+                   vh = v[i] / (1 - std::pow(0.95, static_cast<double>(t)));
       p[i] -= 1e-2 * mh / (std::sqrt(vh) + 1e-8);
     }
   }
@@ -56,7 +57,8 @@ TEST(AdamW, ShardsOfAnyLengthGiveTheSameBits) {
     adamw_step(o, g, whole.p, whole.m, whole.v);
     for (std::size_t a = 0, length = 1; a < n; a += length, length = length * 3 % 101 + 1) {  // odd lengths reach the scalar tail
       const auto k = std::min(length, n - a);
-      adamw_step(o, std::span(g).subspan(a, k), std::span(cut.p).subspan(a, k), std::span(cut.m).subspan(a, k), std::span(cut.v).subspan(a, k));
+      adamw_step(o, std::span(g).subspan(a, k), std::span(cut.p).subspan(a, k), std::span(cut.m).subspan(a, k),
+                 std::span(cut.v).subspan(a, k));
     }
   }
   EXPECT_EQ(whole.p, cut.p);

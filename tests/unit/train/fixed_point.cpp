@@ -13,8 +13,10 @@ namespace {
 
 TEST(FixedPoint, RoundsToTheNearestMultipleOf2ToMinus48) {
   // Values whose fixed-point form is known by hand: value x 2^48.
-  const std::vector<float> values{0.0F, 1.0F, -1.0F, 0.5F, std::ldexp(1.0F, -48), std::ldexp(1.0F, -49), std::ldexp(3.0F, -49), -std::ldexp(1.0F, -50)};
-  const std::vector<std::int64_t> expected{0, std::int64_t{1} << 48, -(std::int64_t{1} << 48), std::int64_t{1} << 47, 1, 0, 2, 0};  // ties to even
+  const std::vector<float> values{
+      0.0F, 1.0F, -1.0F, 0.5F, std::ldexp(1.0F, -48), std::ldexp(1.0F, -49), std::ldexp(3.0F, -49), -std::ldexp(1.0F, -50)};
+  const std::vector<std::int64_t> expected{0, std::int64_t{1} << 48, -(std::int64_t{1} << 48), std::int64_t{1} << 47, 1, 0, 2,
+                                           0};  // ties to even
   std::vector<std::int64_t> sum(values.size(), 0);
   EXPECT_EQ(add_fixed_point(values, sum, 1), -1);
   EXPECT_EQ(sum, expected);
@@ -47,7 +49,8 @@ TEST(FixedPoint, SumDoesNotDependOnTheOrder) {
 }
 
 TEST(FixedPoint, NamesTheFirstValueOutOfRange) {
-  for (const float bad : {32768.0F / 4, -8192.0F, std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()}) {
+  for (const float bad :
+       {32768.0F / 4, -8192.0F, std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()}) {
     std::vector<float> values(10000, 0.25F);
     values[9001] = bad;
     values[9500] = bad;

@@ -8,7 +8,8 @@ namespace aerie::train {
 namespace {
 
 TEST(Sharding, CoversAllBlocksOnceForAnyRankCount) {
-  for (const std::int64_t elements : {std::int64_t{1}, block_elements - 1, block_elements, block_elements + 1, 7 * block_elements + 5})
+  for (const std::int64_t elements :
+       {std::int64_t{1}, block_elements - 1, block_elements, block_elements + 1, 7 * block_elements + 5})
     for (int ranks = 1; ranks <= 9; ++ranks) {
       const auto s = make_sharding(elements, ranks);
       EXPECT_EQ(s.blocks, (elements + block_elements - 1) / block_elements);

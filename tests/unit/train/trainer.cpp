@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The trainer's promise on a small drafter: the same SHA-256 of the weights for 1, 2, 3 and 4 ranks (each run prints and checks the same
-// constant-free relation: straight run = stopped and resumed), and refusal of a changed identity. The hash over rank counts is compared
-// through a file that all runs of one build share.
+// The trainer's promise on a small drafter: the same SHA-256 of the weights for 1, 2, 3 and 4 ranks (each run prints and checks
+// the same constant-free relation: straight run = stopped and resumed), and refusal of a changed identity. The hash over rank
+// counts is compared through a file that all runs of one build share.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -35,7 +35,8 @@ draft::DrafterShape small_shape() {
 
 at::Tensor random(std::vector<std::int64_t> shape, std::uint64_t stream, double std) {
   auto t = at::empty(shape, at::kFloat);
-  for (std::int64_t i = 0; i < t.numel(); ++i) t.mutable_data_ptr<float>()[i] = static_cast<float>(std * number(stream, static_cast<std::uint64_t>(i)));
+  for (std::int64_t i = 0; i < t.numel(); ++i)
+    t.mutable_data_ptr<float>()[i] = static_cast<float>(std * number(stream, static_cast<std::uint64_t>(i)));
   return t;
 }
 
@@ -80,7 +81,8 @@ class TrainerTest : public testing::Test {
     for (std::int64_t s = 0; s < n_samples; ++s) {
       samples_.push_back(s);
       lengths_.push_back(MadeUpSource::length(s));
-      const auto n = dataset::loss_slot_counts(MadeUpSource::mask(s), K, dataset::MaskAlignment::predicted, dataset::Normalize::loss);
+      const auto n =
+          dataset::loss_slot_counts(MadeUpSource::mask(s), K, dataset::MaskAlignment::predicted, dataset::Normalize::loss);
       counts_.insert(counts_.end(), n.begin(), n.end());
     }
     root_ = std::filesystem::temp_directory_path() / ("aerie-trainer-" + std::to_string(world_.size()));
@@ -123,13 +125,12 @@ class TrainerTest : public testing::Test {
     stop::StopToken stop(root_, world_.is_root(), std::nullopt);
     Outcome out;
     std::filesystem::create_directories(root_);
-    const auto end = trainer.run(
-        stop,
-        [&](const StepReport& r) {
-          out.losses.push_back(r.loss);
-          if (r.step >= until && until < 12) std::ofstream(root_ / "stop") << "now";
-        },
-        {});
+    const auto end = trainer.run(stop,
+                                 [&](const StepReport& r) {
+                                   out.losses.push_back(r.loss);
+                                   if (r.step >= until && until < 12) std::ofstream(root_ / "stop") << "now";
+                                 },
+                                 {});
     EXPECT_EQ(end == Trainer::End::finished, trainer.step() == 12);
     out.hash = trainer.weights_sha256();
     out.step = trainer.step();
