@@ -11,7 +11,9 @@
 
 namespace aerie::apps {
 
-/// `wish`, or the newest checkpoint of the run that verifies. Throws MissingInputError when there is none.
+/// `wish`, or the newest checkpoint of the run that verifies. Throws MissingInputError when there is none, RefusedError naming
+/// the keys in which the configuration differs from the one it was trained with (another layer set or RoPE would make another
+/// network of the same weights).
 ckpt::Checkpoint find_checkpoint(const config::Config& config, const std::string& wish);
 /// The fp32 masters, [parameter_count], on the CPU. Throws DataError when they are not of `shape`.
 at::Tensor masters_of(const ckpt::Checkpoint& checkpoint, const interchange::DrafterShape& shape);

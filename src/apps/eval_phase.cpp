@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "eval_phase.hpp"
 
+#include <algorithm>
 #include <optional>
 
 #include <ATen/ATen.h>
@@ -49,6 +50,7 @@ struct Candidate {
 int eval_phase(const ProgramContext& context, const EvalFlags& flags) {
   const auto& c = context.config;
   const auto& world = context.world;
+  device::setup_compute(c.run.threads);
   const auto device = device::choose_device(c.target.device, world);  // collective over world
   std::optional<dataset::Dataset> data;
   std::optional<target::TargetModel> model;
@@ -58,6 +60,8 @@ int eval_phase(const ProgramContext& context, const EvalFlags& flags) {
   draft::TargetHead head;
   std::vector<std::int64_t> samples;
   std::vector<Candidate> candidates;
+  // A chain may be longer than the unroll of training.
+  const auto steps = std::max(c.train.ttt_steps, *std::max_element(c.eval.chain.begin(), c.eval.chain.end()));
   const auto dtype = device::choose_dtype(c.target.dtype, device);
   if (world.is_root()) context.ledger.phase(report::Phase::eval, report::PhaseState::running);
   comm::agree_after(world, "open target, drafter and evaluation set", [&] {  // collective over world
@@ -83,38 +87,45 @@ int eval_phase(const ProgramContext& context, const EvalFlags& flags) {
           {"initial",
            draft::view_weights(
                shape, draft::initial_weights(shape, c.train.seed, head.lm_head.to(at::kCPU, at::kFloat), vocab).to(place)),
-           eval::Evaluation(c.train.ttt_steps, c.eval.chain)});
-    candidates.push_back({"trained", draft::view_weights(shape, masters_of(*checkpoint, shape).to(place)),
-                          eval::Evaluation(c.train.ttt_steps, c.eval.chain)});
+           eval::Evaluation(steps, c.eval.chain)});
+    candidates.push_back(
+        {"trained", draft::view_weights(shape, masters_of(*checkpoint, shape).to(place)), eval::Evaluation(steps, c.eval.chain)});
   });
   if (world.is_root())
     base::log_info(fmt::format("{} samples, checkpoint {}, {} rank{}", samples.size(), checkpoint->path.string(), world.size(),
                                world.size() == 1 ? "" : "s"));
 
   std::int64_t tokens = 0;
+  const auto evaluate = [&](std::int64_t index) {
+    dataset::Tokens sample;
+    data->read(index, sample);
+    const std::span<const std::int32_t> ids(sample.ids);
+    const auto states = model->forward(std::span(&ids, 1));
+    draft::PackBatch pack;
+    pack.lengths = {static_cast<std::int64_t>(sample.ids.size())};
+    pack.ids = sample.ids;
+    pack.mask = sample.mask;
+    // As training saw them: rounded to bf16 by the store.
+    pack.aux = states[0].aux.flatten(1).to(at::kBFloat16).to(dtype);
+    pack.last = states[0].last.to(at::kBFloat16).to(dtype);
+    for (auto& candidate : candidates)
+      candidate.evaluation.add(sample.ids, sample.mask, draft::draft_choices(shape, candidate.weights, head, vocab, pack, steps),
+                               0);
+    tokens += static_cast<std::int64_t>(sample.ids.size());
+  };
+  // Rounds of one sample a rank, so that a stop that any rank sees, or a fault of one, ends all of them after the same round.
   base::Progress progress("", "samples", static_cast<std::int64_t>(samples.size()));
-  comm::agree_after(world, "evaluate", [&] {  // collective over world
-    const auto R = static_cast<std::size_t>(world.size());
-    for (std::size_t i = static_cast<std::size_t>(world.rank()); i < samples.size(); i += R) {
-      context.stop.throw_if_stopped();
-      dataset::Tokens sample;
-      data->read(samples[i], sample);
-      const std::span<const std::int32_t> ids(sample.ids);
-      const auto states = model->forward(std::span(&ids, 1));
-      draft::PackBatch pack;
-      pack.lengths = {static_cast<std::int64_t>(sample.ids.size())};
-      pack.ids = sample.ids;
-      pack.mask = sample.mask;
-      // As training saw them: rounded to bf16 by the store.
-      pack.aux = states[0].aux.flatten(1).to(at::kBFloat16).to(dtype);
-      pack.last = states[0].last.to(at::kBFloat16).to(dtype);
-      for (auto& candidate : candidates)
-        candidate.evaluation.add(sample.ids, sample.mask,
-                                 draft::draft_choices(shape, candidate.weights, head, vocab, pack, c.train.ttt_steps), 0);
-      tokens += static_cast<std::int64_t>(sample.ids.size());
-      progress.update(static_cast<std::int64_t>(std::min(samples.size(), i + R)));
-    }
-  });
+  const auto R = static_cast<std::size_t>(world.size());
+  for (std::size_t begin = 0; begin < samples.size(); begin += R) {
+    if (context.stop.agree(world) == stop::Request::stop)  // collective over world
+      throw base::StopRequested(fmt::format("stopped after {} of {} samples", begin, samples.size()),
+                                "run the same command again");
+    comm::agree_after(world, "evaluate", [&] {  // collective over world
+      const auto mine = begin + static_cast<std::size_t>(world.rank());
+      if (mine < samples.size()) evaluate(samples[mine]);
+    });
+    progress.update(static_cast<std::int64_t>(std::min(samples.size(), begin + R)));
+  }
 
   base::Json result{{"checkpoint", checkpoint->path.filename().string()},
                     {"step", checkpoint->step},

@@ -12,6 +12,7 @@
 #include <aerie/base/log.hpp>
 #include <aerie/base/version.hpp>
 #include <aerie/comm/agree.hpp>
+#include <aerie/device/device.hpp>
 #include <aerie/draft/unroll.hpp>
 #include <aerie/train/store_source.hpp>
 
@@ -31,16 +32,20 @@ ic::ExportFormat format_from_name(const std::string& name) {
   throw base::ConfigError(fmt::format("export.formats: unknown format \"{}\"", name), "known: sglang, vllm, speculators");
 }
 
-/// What a serving engine would load: the directory read back, widened to fp32.
-at::Tensor read_back(const std::filesystem::path& dir, ic::ExportFormat format, const ic::DrafterShape& shape,
-                     const ic::VocabMap& vocab, const std::array<std::int32_t, 3>& layers) {
+/// What a serving engine would load: the directory read back, its weights widened to fp32, its shape as its config.json says.
+struct ReadBack {
+  at::Tensor flat;
+  draft::DrafterShape shape;
+};
+ReadBack read_back(const std::filesystem::path& dir, ic::ExportFormat format, const ic::VocabMap& vocab,
+                   const std::array<std::int32_t, 3>& layers) {
   const auto drafter = ic::read_drafter(dir, format);
   if (drafter.vocab.d2t != vocab.d2t || drafter.vocab.t2d != vocab.t2d)
     throw base::DataError(fmt::format("{}: the vocabulary map differs from vocab.safetensors", dir.string()));
   if (drafter.aux_layers != layers)
     throw base::DataError(fmt::format("{}: layer ids [{}] do not stand for [{}]", dir.string(),
                                       fmt::join(drafter.aux_layers, ", "), fmt::join(layers, ", ")));
-  auto flat = at::empty({draft::parameter_count(shape)}, at::kBFloat16);
+  auto flat = at::empty({draft::parameter_count(drafter.shape)}, at::kBFloat16);
   auto* out = static_cast<std::byte*>(flat.mutable_data_ptr());
   for (std::size_t i = 0; i < drafter.tensors.size(); ++i) {
     if (drafter.dtypes[i] != ic::Dtype::bf16)
@@ -48,22 +53,22 @@ at::Tensor read_back(const std::filesystem::path& dir, ic::ExportFormat format, 
     std::memcpy(out, drafter.tensors[i].data(), drafter.tensors[i].size());
     out += drafter.tensors[i].size();
   }
-  return flat.to(at::kFloat);
+  return {flat.to(at::kFloat), drafter.shape};
 }
 
 /// Runs the exported drafter and the checkpoint (rounded to bf16, as exported) on a few samples of the store: the choices must be
 /// equal. Returns the share of slots at which both equal the unrounded checkpoint's choice.
-double compare(const draft::DrafterShape& shape, const at::Tensor& exported, const at::Tensor& masters,
+double compare(const draft::DrafterShape& shape, const ReadBack& exported, const at::Tensor& masters,
                const draft::TargetHead& head, const ic::VocabMap& vocab, train::StoreSource& source, const io::Store& store,
                const std::vector<std::int64_t>& samples, std::int64_t K, const std::filesystem::path& dir) {
   const auto rounded = masters.to(at::kBFloat16).to(at::kFloat);
   std::int64_t slots = 0, same = 0;
   for (const auto s : samples) {
     const auto pack = source.load({{s}, store.length(s)});
-    const auto choose = [&](const at::Tensor& flat) {
-      return draft::draft_choices(shape, draft::view_weights(shape, flat), head, vocab, pack, K);
+    const auto choose = [&](const draft::DrafterShape& as, const at::Tensor& flat) {
+      return draft::draft_choices(as, draft::view_weights(as, flat), head, vocab, pack, K);
     };
-    const auto a = choose(exported), b = choose(rounded), full = choose(masters);
+    const auto a = choose(exported.shape, exported.flat), b = choose(shape, rounded), full = choose(shape, masters);
     if (!a.draft_ids.equal(b.draft_ids))
       throw base::DataError(
           fmt::format("{}: the exported drafter chooses other tokens than the checkpoint on sample {}", dir.string(), s),
@@ -123,8 +128,8 @@ void write_all(const ProgramContext& context, const ExportFlags& flags) {
     const auto out = c.run_dir / "export" / name;
     std::filesystem::create_directories(out.parent_path());
     ic::write_export(out, format, request, tensors, vocab);
-    const auto same = compare(shape, read_back(out, format, shape, vocab, request.aux_layers), masters, head, vocab, source,
-                              store, samples, c.train.ttt_steps, out);
+    const auto same = compare(shape, read_back(out, format, vocab, request.aux_layers), masters, head, vocab, source, store,
+                              samples, c.train.ttt_steps, out);
     base::log_info(fmt::format("{}: {} tensors; same choices as the checkpoint on {} samples ({:.2f} % equal to fp32)",
                                out.string(), tensors.size() + 2, samples.size(), 100 * same));
     written.push_back({{"format", name}, {"path", out.string()}, {"same_as_fp32", same}});
@@ -143,6 +148,7 @@ void write_all(const ProgramContext& context, const ExportFlags& flags) {
 int export_phase(const ProgramContext& context, const ExportFlags& flags) {
   comm::agree_after(context.world, "export", [&] {  // collective over world
     if (context.world.is_root()) {
+      device::setup_compute(context.config.run.threads);
       context.ledger.phase(report::Phase::export_, report::PhaseState::running);
       write_all(context, flags);
     }

@@ -2,7 +2,7 @@
 #include "extract_phase.hpp"
 
 #include <algorithm>
-#include <set>
+#include <map>
 
 #include <fmt/format.h>
 
@@ -16,6 +16,7 @@
 
 #include "model_inputs.hpp"
 #include "phase_inputs.hpp"
+#include "store_view.hpp"
 
 namespace aerie::apps {
 namespace {
@@ -37,12 +38,6 @@ std::string weights_hash(const comm::Comm& world, const interchange::ModelDirect
   return dir.weights_hash(hashes);
 }
 
-/// Excluded by rule: listed and counted, no decision needed.
-bool excluded_by_rule(io::FailReason reason, const config::Config& c) {
-  return reason == io::FailReason::empty || reason == io::FailReason::no_loss ||
-         (reason == io::FailReason::too_long && c.dataset.overlength == "skip");
-}
-
 base::Json counts_json(const io::Counts& n) {
   base::Json reasons = base::Json::object();
   for (std::size_t r = 1; r < n.by_reason.size(); ++r)
@@ -50,35 +45,32 @@ base::Json counts_json(const io::Counts& n) {
   return {{"total", n.total}, {"done", n.done}, {"failed", n.failed}, {"pending", n.pending}, {"by_reason", reasons}};
 }
 
-/// Samples whose failure nobody has decided about.
-std::vector<std::int64_t> undecided(const io::Store& store, const report::RunState& state, const config::Config& c) {
-  std::set<std::int64_t> decided;
-  for (const auto& f : state.failed)
-    if (f.decided) decided.insert(f.sample);
-  std::vector<std::int64_t> out;
+/// Every failed record gets its line in the ledger, also those of a job that was killed before it could write them. On rank 0.
+void record_failures(const ProgramContext& context, const dataset::Dataset& data, const io::Store& store,
+                     const std::vector<extract::FailedNow>& now) {
+  std::map<std::int64_t, std::string> texts;
+  for (const auto& f : now) texts[f.sample] = f.text;
+  std::map<std::int64_t, std::string> known;  // sample -> reason
+  for (const auto& f : report::replay(context.ledger.read()).failed) known[f.sample] = f.reason;
   for (std::int64_t i = 0; i < store.size(); ++i) {
-    const auto& s = store.state(i);
-    if (s.kind == io::StateKind::failed && !excluded_by_rule(s.reason, c) && !decided.contains(i)) out.push_back(i);
+    const auto& record = store.state(i);
+    if (record.kind != io::StateKind::failed) continue;
+    const auto reason = std::string(io::reason_name(record.reason));
+    if (const auto line = known.find(i); line != known.end() && line->second == reason) continue;
+    auto text = texts.contains(i) ? texts[i] : data.note(i);
+    if (text.empty()) text = fmt::format("{}, line {} of its source", data.path().string(), data.source_line(i));
+    context.ledger.sample_failed(i, data.id(i), reason, text);
   }
-  return out;
 }
 
-/// Creates the store on rank 0 unless it is there; writes a ledger line for each sample born failed. Collective over world.
+/// Creates the store on rank 0 unless it is there. Collective over world.
 void create_store(const ProgramContext& context, const dataset::Dataset& data, const io::StoreIdentity& identity) {
   const auto& c = context.config;
   comm::agree_after(context.world, "create the store", [&] {
     if (!context.world.is_root()) return;
-    const bool fresh = !io::Store::exists(c.store_dir());
     const auto plan =
         extract::plan_samples(data, identity.vocab_size, c.dataset.max_length, [&] { context.stop.throw_if_stopped(); });
     io::Store::create(c.store_dir(), identity, plan, c.extract.part_bytes);
-    if (!fresh) return;
-    for (std::int64_t i = 0; i < data.size(); ++i)
-      if (const auto reason = plan[static_cast<std::size_t>(i)].reject; reason != io::FailReason::none) {
-        const auto note = data.note(i);
-        context.ledger.sample_failed(i, data.id(i), std::string(io::reason_name(reason)),
-                                     note.empty() ? fmt::format("{}:{}", data.path().string(), data.source_line(i)) : note);
-      }
   });
 }
 
@@ -106,8 +98,7 @@ int finish(const ProgramContext& context, const dataset::Dataset& data, const io
   evidence["store_uuid"] = store.uuid();
   evidence["inputs"] = phase_inputs(context.config, report::Phase::extract);
   auto& ledger = context.ledger;
-  for (const auto& f : result.failed)
-    ledger.sample_failed(f.sample, data.id(f.sample), std::string(io::reason_name(f.reason)), f.text);
+  record_failures(context, data, store, result.failed);
   context.end_details["done"] = counts.done + counts.failed;
   context.end_details["progress"] = result.samples > 0;
   context.status.update({{"phase", "extract"}, {"done", counts.done}, {"failed", counts.failed}, {"total", counts.total}}, true);
@@ -115,7 +106,7 @@ int finish(const ProgramContext& context, const dataset::Dataset& data, const io
                              result.samples, result.tokens, base::format_duration(result.seconds),
                              base::format_count(result.seconds > 0 ? static_cast<double>(result.tokens) / result.seconds : 0),
                              counts.done, counts.failed, counts.pending, counts.total));
-  if (result.stopped) {
+  if (result.stopped && counts.pending > 0) {
     ledger.phase(report::Phase::extract, report::PhaseState::interrupted, evidence);
     throw base::StopRequested(
         fmt::format("stopped by {} with {} of {} samples left",
@@ -127,17 +118,12 @@ int finish(const ProgramContext& context, const dataset::Dataset& data, const io
     throw base::Error(base::ExitCode::stopped, fmt::format("{} samples are in parts that another job works on", counts.pending),
                       "run the same command again when that job has ended");
   }
-  const auto open = undecided(store, report::replay(ledger.read()), context.config);
+  const auto open = view_store(context.config)->undecided();
   if (!open.empty()) {
     ledger.phase(report::Phase::extract, report::PhaseState::failed, evidence);
-    std::string names;
-    for (std::size_t i = 0; i < open.size() && i < 20; ++i)
-      names += fmt::format("\n  sample {} ({}): {}", open[i], data.id(open[i]), io::reason_name(store.state(open[i]).reason));
-    if (open.size() > 20)
-      names += fmt::format("\n  and {} more (aerie status {})", open.size() - 20, context.config.run_dir.string());
     throw base::DataError(
-        fmt::format("{} samples failed and nobody has decided about them:{}", open.size(), names),
-        fmt::format("aerie accept-missing {} --all-failed --reason TEXT, then run again", context.config.run_dir.string()));
+        fmt::format("{} samples failed and nobody has decided about them: {}", open.size(), name_some(open, 20)),
+        accept_command(context.config, open) + ", then run again");
   }
   ledger.phase(report::Phase::extract, report::PhaseState::complete, evidence);
   return 0;
@@ -153,6 +139,7 @@ int extract_phase(const ProgramContext& context, const ExtractFlags& flags) {
   interchange::TargetConfig target_config;
   io::StoreIdentity identity;
   target::TargetOptions options;
+  device::setup_compute(c.run.threads);
   options.device = device::choose_device(c.target.device, world);  // collective over world
   comm::agree_after(world, "open target and dataset", [&] {        // collective over world
     dir = interchange::ModelDirectory::open(c.target.path);

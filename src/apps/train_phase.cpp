@@ -73,11 +73,30 @@ std::optional<ckpt::Checkpoint> choose_checkpoint(const ProgramContext& context,
   return checkpoint;
 }
 
+/// Resumes from the newest checkpoint whose every chunk is whole; one that is not is set aside and the one before it taken.
+/// Nothing when the run starts fresh. Collective over world.
+std::optional<ckpt::Checkpoint> load_newest(const ProgramContext& context, const TrainFlags& flags, train::Trainer& trainer) {
+  for (;;) {
+    auto checkpoint = choose_checkpoint(context, flags);  // collective over world
+    if (!checkpoint) return std::nullopt;
+    // resume() agrees on its outcome: every rank sees the same error here.
+    const auto error = base::capture([&] { trainer.resume(*checkpoint); });
+    if (!error) return checkpoint;
+    if (error->code() != base::ExitCode::data) throw base::Error(*error);
+    comm::agree_after(context.world, "set a damaged checkpoint aside", [&] {  // collective over world
+      if (!context.world.is_root()) return;
+      const auto bad = ckpt::set_aside(checkpoint->path);
+      base::log_warning(
+          fmt::format("{}; renamed to {}, going on from the checkpoint before it", error->what(), bad.filename().string()));
+    });
+  }
+}
+
 void guard_progress(const ProgramContext& context, const TrainFlags& flags) {
   comm::agree_after(context.world, "no-progress guard", [&] {
     if (!context.world.is_root()) return;
-    if (flags.reset_attempts) context.ledger.decision("reset-attempts", {{"program", "train"}});
-    const auto n = report::attempts_without_progress(context.ledger.read(), "train");
+    if (flags.reset_attempts) context.ledger.decision("reset-attempts", {{"program", "aerie-train"}});
+    const auto n = report::attempts_without_progress(context.ledger.read(), "aerie-train");
     if (n >= 3)
       throw base::NoProgressError(fmt::format("{} attempts of train in a row made no progress", n),
                                   "repair the cause (aerie status), then start with --reset-attempts");
@@ -114,7 +133,8 @@ train::TrainerOptions trainer_options(const ProgramContext& context) {
 int train_phase(const ProgramContext& context, const TrainFlags& flags) {
   const auto& c = context.config;
   const auto& world = context.world;
-  guard_progress(context, flags);                                     // collective over world
+  guard_progress(context, flags);  // collective over world
+  device::setup_compute(c.run.threads);
   const auto device = device::choose_device(c.target.device, world);  // collective over world
   const auto dtype = device::choose_dtype(c.train.dtype, device);
 
@@ -172,11 +192,8 @@ int train_phase(const ProgramContext& context, const TrainFlags& flags) {
   const auto transport = comm::make_mpi_transport(world);
   train::StoreSource source(*store, head, device, dtype);
   train::Trainer trainer(world, *transport, shape, head, vocab, packs, table, source, options, device, dtype);
-  const auto checkpoint = choose_checkpoint(context, flags);  // collective over world
-  if (checkpoint)
-    trainer.resume(*checkpoint);  // collective over world
-  else
-    trainer.start(initial);  // collective over world
+  const auto checkpoint = load_newest(context, flags, trainer);  // collective over world
+  if (!checkpoint) trainer.start(initial);                       // collective over world
   initial.reset();
 
   std::optional<report::Metrics> metrics;

@@ -80,6 +80,8 @@ bool ever_had_checkpoint(const fs::path& root) {
   return std::any_of(entries.begin(), entries.end(), [](const Entry& e) { return e.kind != EntryKind::temporary; });
 }
 
+std::filesystem::path set_aside(const std::filesystem::path& dir) { return rename_to_bad(dir); }
+
 std::optional<Checkpoint> latest(const fs::path& root, bool rename_bad, const std::function<void(const std::string&)>& log) {
   const auto entries = list_entries(root);
   for (auto it = entries.rbegin(); it != entries.rend(); ++it) {

@@ -29,7 +29,8 @@ HeadLossOutput head_loss(const HeadLossInput& in, const Teacher& teacher, const 
     const auto p = teacher.p.index_select(0, rows).to(op);
     out.draft_id.narrow(0, a, n).copy_(in.draft_ids.index_select(0, z.argmax(1)));
     const auto lse = at::logsumexp(z, 1);
-    auto loss = lse - (p * z).sum(1);
+    const auto share = p.sum(1);  // 1 up to the rounding that p is stored with
+    auto loss = lse * share - (p * z).sum(1);
     auto weight = at::full({n}, in.coefficient, z.options());
     if (in.mask_oov) {
       const auto keep = teacher.in_vocab.index_select(0, rows);
@@ -40,7 +41,7 @@ HeadLossOutput head_loss(const HeadLossInput& in, const Teacher& teacher, const 
     auto q = z.sub_(lse.unsqueeze(1)).exp_();
     out.overlap.narrow(0, a, n).copy_(at::minimum(p * teacher.mass.index_select(0, rows).unsqueeze(1), q).sum(1));
     if (!train) continue;
-    const auto dz = q.sub_(p).mul_(weight.unsqueeze(1)).to(compute);
+    const auto dz = q.mul_(share.unsqueeze(1)).sub_(p).mul_(weight.unsqueeze(1)).to(compute);
     add_weight_grad(head_grad, dz, y);
     out.dy.narrow(0, a, n).copy_(at::mm(dz, in.head));
   }

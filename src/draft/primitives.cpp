@@ -74,8 +74,10 @@ at::Tensor rotate(const at::Tensor& x, const RotaryTable& table, const at::Tenso
 void add_weight_grad(const at::Tensor& grad, const at::Tensor& dy, const at::Tensor& x) {
   if (dy.scalar_type() == grad.scalar_type() && x.scalar_type() == grad.scalar_type())
     grad.addmm_(dy.t(), x);
+  else if (grad.is_cuda())
+    grad.add_(at::mm(dy.t(), x, grad.scalar_type()));  // inputs as they are, the sum in fp32
   else
-    grad.add_(at::mm(dy.t(), x).to(grad.scalar_type()));
+    grad.addmm_(dy.t().to(grad.scalar_type()), x.to(grad.scalar_type()));
 }
 
 }  // namespace aerie::draft

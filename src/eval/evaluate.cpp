@@ -44,7 +44,7 @@ ChainCounts walk_chain(std::span<const std::int32_t> ids, std::span<const std::u
 
 Evaluation::Evaluation(std::int64_t ttt_steps, std::vector<std::int64_t> chains) : steps_(ttt_steps), chains_(std::move(chains)) {
   const auto k = static_cast<std::size_t>(steps_);
-  for (auto* v : {&slots_, &matches_, &cumulative_, &overlap_}) v->assign(k, 0);
+  for (auto* v : {&slots_, &chain_slots_, &matches_, &cumulative_, &overlap_}) v->assign(k, 0);
   chain_.resize(chains_.size());
   turn_chain_.resize(max_turns);
   position_slots_.assign(position_buckets, 0);
@@ -60,16 +60,18 @@ void Evaluation::add(std::span<const std::int32_t> ids, std::span<const std::uin
   ++samples_;
   tokens_ += S;
   for (std::int64_t t = 0; t < S; ++t) {
-    bool alive = true;  // matched at every step so far
+    bool alive = true;     // matched at every step so far
+    bool unbroken = true;  // has loss at every step so far
     for (std::int64_t k = 0; k < steps_; ++k) {
       if (!dataset::slot_has_loss(mask, t, k, dataset::MaskAlignment::predicted)) {
-        alive = false;
+        alive = unbroken = false;
         continue;
       }
       const auto i = static_cast<std::size_t>(k);
       const bool match = drafted[k][first_token + t] == taught[k][first_token + t];
       alive = alive && match;
       slots_[i] += 1;
+      chain_slots_[i] += unbroken ? 1 : 0;
       matches_[i] += match ? 1 : 0;
       cumulative_[i] += alive ? 1 : 0;
       overlap_[i] += std::llrint(overlap[k][first_token + t] * 1048576.0);
@@ -98,7 +100,7 @@ void Evaluation::add(std::span<const std::int32_t> ids, std::span<const std::uin
 
 std::vector<std::int64_t> Evaluation::flat() const {
   std::vector<std::int64_t> v{samples_, tokens_};
-  for (const auto* part : {&slots_, &matches_, &cumulative_, &overlap_, &position_slots_, &position_matches_})
+  for (const auto* part : {&slots_, &chain_slots_, &matches_, &cumulative_, &overlap_, &position_slots_, &position_matches_})
     v.insert(v.end(), part->begin(), part->end());
   for (const auto* part : {&chain_, &turn_chain_})
     for (const auto& c : *part) {
@@ -112,7 +114,7 @@ void Evaluation::from_flat(std::span<const std::int64_t> v) {
   std::size_t at = 0;
   samples_ = v[at++];
   tokens_ = v[at++];
-  for (auto* part : {&slots_, &matches_, &cumulative_, &overlap_, &position_slots_, &position_matches_})
+  for (auto* part : {&slots_, &chain_slots_, &matches_, &cumulative_, &overlap_, &position_slots_, &position_matches_})
     for (auto& x : *part) x = v[at++];
   for (auto* part : {&chain_, &turn_chain_})
     for (auto& c : *part) {
@@ -139,8 +141,11 @@ base::Json Evaluation::to_json() const {
   double length = 0;
   for (std::size_t k = 0; k < slots_.size(); ++k) {
     match.push_back(ratio(matches_[k], slots_[k]));
-    cumulative.push_back(ratio(cumulative_[k], slots_[k]));
-    conditional.push_back(k == 0 ? ratio(cumulative_[0], slots_[0]) : ratio(cumulative_[k], cumulative_[k - 1]));
+    cumulative.push_back(ratio(cumulative_[k], chain_slots_[k]));
+    // cumulative_k / cumulative_{k-1}, both as shares of the slots that have loss up to there.
+    conditional.push_back(k == 0                                ? cumulative[0].get<double>()
+                          : cumulative[k - 1].get<double>() > 0 ? cumulative[k].get<double>() / cumulative[k - 1].get<double>()
+                                                                : 0.0);
     alpha.push_back(slots_[k] > 0 ? static_cast<double>(overlap_[k]) / 1048576.0 / static_cast<double>(slots_[k]) : 0.0);
   }
   double product = 1;

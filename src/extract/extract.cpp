@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include <ATen/ATen.h>
+#include <c10/util/Exception.h>
 #include <fmt/format.h>
 
 #include <aerie/base/log.hpp>
@@ -58,7 +59,13 @@ class Worker {
       ids.emplace_back(tokens[i].ids);
     }
     std::vector<target::SampleStates> states;
-    if (const auto error = base::capture([&] { states = target_.forward(ids); })) {
+    if (const auto error = base::capture([&] {
+          try {
+            states = target_.forward(ids);
+          } catch (const c10::Error& e) {  // out of device memory, a kernel's refusal: try the samples one by one
+            throw base::DataError(e.what_without_backtrace());
+          }
+        })) {
       if (error->code() != base::ExitCode::data) throw base::Error(*error);
       if (samples.size() == 1) {  // alone in its batch: the fault is the sample's
         writer_.fail(samples[0], io::FailReason::target);
@@ -143,12 +150,9 @@ ExtractResult extract(const comm::Comm& world, io::Store& store, const dataset::
     result.tokens = writer->committed_tokens();
     writer->close();
   });
-  // A rank that failed must not leave the others working for hours: it ends them; their committed groups are safe.
-  if (error && world.size() > 1) {
-    base::log_error(fmt::format("{}{}", error->what(), error->hint().empty() ? "" : " (" + error->hint() + ")"));
-    comm::Environment::abort(static_cast<int>(error->code()));
-  }
-  comm::agree(world, "extract", error);                                    // collective over world
+  // The others may be hours from here: the frame records the end and aborts them when they do not come. What is committed is
+  // safe.
+  if (error) throw base::Error(*error);
   result.stopped = world.max(std::int64_t{relay.stopped() ? 1 : 0}) != 0;  // collective over world
   relay.finish();
   result.failed = gather_failures(world, failed);

@@ -234,7 +234,6 @@ struct Trainer::Impl {
     const auto saved = ckpt::save(world, request);  // collective over world
     saved_step = step;
     last_save_s = now_s();
-    if (world.is_root()) ckpt::apply_retention(options.checkpoints, options.keep, options.keep_every, loaded_step);
     return saved;
   }
 };
@@ -275,9 +274,13 @@ Trainer::End Trainer::run(stop::StopToken& stop, const std::function<void(const 
                           const std::function<void(std::int64_t, const ckpt::Saved&)>& on_save) {
   const c10::NoGradGuard no_grad;
   auto& t = *impl_;
+  double save_s = 5.0;  // until one was measured
   const auto save = [&] {
     const auto saved = t.save();
-    if (t.world.is_root() && on_save) on_save(t.step, saved);
+    save_s = saved.seconds;
+    if (!t.world.is_root()) return;
+    if (on_save) on_save(t.step, saved);  // recorded before anything older is removed
+    ckpt::apply_retention(t.options.checkpoints, t.options.keep, t.options.keep_every, t.loaded_step);
   };
   // A request seen before the first step leads to no step at all; later ones ride on a step's own reduction.
   bool stopped = stop.agree(t.world) == stop::Request::stop;  // collective over world
@@ -290,6 +293,7 @@ Trainer::End Trainer::run(stop::StopToken& stop, const std::function<void(const 
     const auto agreed = t.train_step(report, request);
     if (t.world.is_root() && on_step) on_step(report);
     stopped = agreed == stop::Request::stop;
+    stop.set_lead_time(2 * save_s + report.seconds + 10.0);
     const bool due = t.options.save_every_steps > 0 && t.step % t.options.save_every_steps == 0;
     if (!stopped && t.step < t.options.total_steps && (due || agreed == stop::Request::save_now)) {
       save();

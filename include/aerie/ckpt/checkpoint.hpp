@@ -66,6 +66,8 @@ Checkpoint open(const std::filesystem::path& dir);
 /// throw IoError, newer formats RefusedError, and rename nothing. Local.
 std::optional<Checkpoint> latest(const std::filesystem::path& root, bool rename_bad,
                                  const std::function<void(const std::string&)>& log = {});
+/// Renames a checkpoint that turned out damaged to .bad, durably, so that latest() finds the one before it. Local, on one rank.
+std::filesystem::path set_aside(const std::filesystem::path& dir);
 /// True when the run has ever had a checkpoint: step-*, .bad or .old directories. Then a fresh start must be refused.
 bool ever_had_checkpoint(const std::filesystem::path& root);
 /// Steps of the published directories, ascending, damaged ones included.

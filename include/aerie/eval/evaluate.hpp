@@ -47,10 +47,11 @@ class Evaluation {
   std::int64_t steps_;
   std::vector<std::int64_t> chains_;
   std::int64_t samples_ = 0, tokens_ = 0;
-  std::vector<std::int64_t> slots_, matches_, cumulative_, overlap_;  // overlap x 2^20
-  std::vector<ChainCounts> chain_;                                    // per chain
-  std::vector<ChainCounts> turn_chain_;                               // first chain, per turn
-  std::vector<std::int64_t> position_slots_, position_matches_;       // step 0
+  // chain_slots_: slots with loss at all steps 0..k, what cumulative_k is a share of; a turn's first slots miss step 0.
+  std::vector<std::int64_t> slots_, chain_slots_, matches_, cumulative_, overlap_;  // overlap x 2^20
+  std::vector<ChainCounts> chain_;                                                  // per chain
+  std::vector<ChainCounts> turn_chain_;                                             // first chain, per turn
+  std::vector<std::int64_t> position_slots_, position_matches_;                     // step 0
 };
 
 }  // namespace aerie::eval

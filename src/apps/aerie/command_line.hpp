@@ -3,6 +3,8 @@
 #pragma once
 #include <string>
 
+#include "shell_word.hpp"
+
 namespace CLI {
 class App;
 }
@@ -13,7 +15,5 @@ namespace aerie::apps {
 bool parse_command_line(CLI::App& app, int argc, char** argv);
 /// Results go to stdout, and nothing else does.
 void print(const std::string& text);
-/// A word for the shell: quoted unless it is plain.
-std::string shell_word(const std::string& text);
 
 }  // namespace aerie::apps

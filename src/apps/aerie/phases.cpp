@@ -83,7 +83,8 @@ std::optional<std::string> output_fault(const config::Config& c, Phase phase, co
     case Phase::train: {
       const auto newest = ckpt::latest(c.checkpoint_dir(), false);
       if (!newest) return "no checkpoint is left";
-      if (newest->step < c.train.steps) return fmt::format("the newest checkpoint is step {} of {}", newest->step, c.train.steps);
+      if (const auto total = evidence.value("total_steps", std::int64_t{0}); newest->step < total)
+        return fmt::format("the newest checkpoint is step {} of {}", newest->step, total);
       return std::nullopt;
     }
     case Phase::eval:

@@ -69,22 +69,25 @@ TEST(Evaluation, CountsAgainstTheDefinition) {
   e.reduce(comm::Comm::solo());
   const auto json = e.to_json();
   for (std::int64_t k = 0; k < K; ++k) {
-    std::int64_t slots = 0, matches = 0, cumulative = 0;
+    std::int64_t slots = 0, unbroken = 0, matches = 0, cumulative = 0;
     for (std::int64_t t = 0; t + 2 + k < S; ++t) {
       if (!mask[static_cast<std::size_t>(t + 2 + k)]) continue;
       ++slots;
-      bool all = true;
-      for (std::int64_t j = 0; j <= k; ++j)
-        all = all && mask[static_cast<std::size_t>(t + 2 + j)] &&
-              choices.draft_ids[j][t].item<std::int64_t>() == choices.teacher_ids[j][t].item<std::int64_t>();
+      bool all = true, loss = true;
+      for (std::int64_t j = 0; j <= k; ++j) {
+        const bool has = mask[static_cast<std::size_t>(t + 2 + j)] != 0;
+        loss = loss && has;
+        all = all && has && choices.draft_ids[j][t].item<std::int64_t>() == choices.teacher_ids[j][t].item<std::int64_t>();
+      }
       matches += choices.draft_ids[k][t].item<std::int64_t>() == choices.teacher_ids[k][t].item<std::int64_t>() ? 1 : 0;
       cumulative += all ? 1 : 0;
+      unbroken += loss ? 1 : 0;
     }
     const auto i = static_cast<std::size_t>(k);
     ASSERT_GT(slots, 0);
     EXPECT_EQ(json["slots"][i].get<std::int64_t>(), slots);
     EXPECT_DOUBLE_EQ(json["match"][i].get<double>(), static_cast<double>(matches) / static_cast<double>(slots));
-    EXPECT_DOUBLE_EQ(json["cumulative"][i].get<double>(), static_cast<double>(cumulative) / static_cast<double>(slots));
+    EXPECT_DOUBLE_EQ(json["cumulative"][i].get<double>(), static_cast<double>(cumulative) / static_cast<double>(unbroken));
     EXPECT_DOUBLE_EQ(json["alpha"][i].get<double>(), 0.25);
   }
 }

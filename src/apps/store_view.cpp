@@ -9,7 +9,7 @@
 
 #include <fmt/format.h>
 
-#include "command_line.hpp"
+#include "shell_word.hpp"
 
 namespace aerie::apps {
 namespace {
