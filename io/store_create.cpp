@@ -3,6 +3,7 @@
 // unless what lies there could hold somebody's states.
 #include <algorithm>
 #include <atomic>
+#include <cerrno>
 #include <chrono>
 #include <exception>
 #include <mutex>
@@ -70,8 +71,21 @@ void clear_leftovers(const fs::path& parts) {
     if (f.extension() == ".h5" || f.extension() == ".tmp") fs::remove(f);
 }
 
+/// All parts together must fit before the first is made: fallocate finds a full disk too, but not before HDF5 has written the
+/// part's index, and HDF5 cannot give up a file whose metadata did not reach the disk (1.10 then crashes when MPI ends).
+void demand_space(const fs::path& dir, const Manifest& m) {
+  constexpr std::int64_t index_bytes = 8 + 8 + 16, part_overhead = 256 << 10;
+  std::int64_t need = static_cast<std::int64_t>(m.parts.size()) * part_overhead;
+  for (const auto& p : m.parts) need += p.tokens * bytes_per_token(m.identity) + p.n * index_bytes;
+  const auto available = static_cast<std::int64_t>(fs::space(dir).available);
+  if (available < need)
+    base::throw_errno(ENOSPC, fmt::format("create {} parts in {}: {} bytes needed, {} available", m.parts.size(), dir.string(),
+                                          need, available));
+}
+
 /// A few threads, because each part waits for its own fsync; HDF5 itself is entered by one at a time.
 void create_parts(const fs::path& dir, Manifest& m, std::span<const PlannedSample> samples) {
+  demand_space(dir, m);
   std::atomic<std::size_t> next{0};
   std::mutex mutex;
   std::exception_ptr error;
