@@ -105,8 +105,9 @@ Phase phase_of(const std::string& name) {
 /// Ends the command for a phase that did not end well.
 int stop_at(const config::Config& c, Phase phase, const ChildResult& result) {
   const auto again = fmt::format("aerie run {}", shell_word(c.run_dir.string()));
-  const auto code =
-      result.asked && (result.code == 130 || result.code == 143) ? static_cast<int>(base::ExitCode::stopped) : result.code;
+  const auto code = result.asked && (result.code == 130 || result.code == 140 || result.code == 143)
+                        ? static_cast<int>(base::ExitCode::stopped)
+                        : result.code;
   if (code == static_cast<int>(base::ExitCode::stopped)) {
     base::log_info(fmt::format("stopped in phase {}; `{}` goes on", report::phase_name(phase), again));
     return code;
