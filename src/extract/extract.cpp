@@ -62,7 +62,8 @@ class Worker {
     if (const auto error = base::capture([&] {
           try {
             states = target_.forward(ids);
-          } catch (const c10::Error& e) {  // out of device memory, a kernel's refusal: try the samples one by one
+          } catch (
+              const c10::OutOfMemoryError& e) {  // try the samples one by one; any other device error is no fault of a sample
             throw base::DataError(e.what_without_backtrace());
           }
         })) {
