@@ -19,7 +19,11 @@ void pass(const char* name) {
 
 Committer::OpenPart& Committer::open(std::int64_t part) {
   auto& p = open_[part];
-  if (!p.file) p.file = base::open_file(store_->part_path(part), O_RDWR);
+  if (!p.file) {
+    p.file = base::open_file(store_->part_path(part), O_RDWR);
+    if (policy_.write_mode == WriteMode::mpio)
+      p.mpio = std::make_unique<MpioPart>(store_->part_path(part), store_->manifest.identity);
+  }
   p.in_current = true;
   return p;
 }
@@ -29,21 +33,21 @@ void Committer::add_record(std::int64_t part, std::int64_t index, const Record& 
   current_.tokens += store_->layouts[static_cast<std::size_t>(part)].rows(index);
 }
 
-void Committer::add(std::int64_t sample, const SampleData& data) {
+void Committer::add(std::int64_t sample, const StoredSample& data) {
   const auto part = store_->part_of(sample);
   const auto j = sample - store_->manifest.parts[static_cast<std::size_t>(part)].first;
   auto& p = open(part);
-  const auto extents = sample_extents(store_->layouts[static_cast<std::size_t>(part)], j, store_->manifest.identity.hidden_size);
-  const std::array<std::span<const std::byte>, 4> bytes{std::as_bytes(std::span(data.aux)), std::as_bytes(std::span(data.last)),
-                                                        std::as_bytes(std::span(data.input_ids)),
-                                                        std::as_bytes(std::span(data.loss_mask))};
+  const auto& layout = store_->layouts[static_cast<std::size_t>(part)];
+  const auto extents = sample_extents(layout, j);
+  const auto bytes = data.pieces();
   for (std::size_t i = 0; i < extents.size(); ++i) {
     base::expect(static_cast<std::int64_t>(bytes[i].size()) == extents[i].bytes, "a sample has the bytes that the plan gives it");
-    base::pwrite_full(p.file, bytes[i], extents[i].offset);
+    if (!p.mpio) base::pwrite_full(p.file, bytes[i], extents[i].offset);
     p.written.push_back(extents[i]);
     current_.bytes += extents[i].bytes;
   }
-  add_record(part, j, done_record(sample, sample_hash(data)));
+  if (p.mpio) p.mpio->write(layout.row_offset[static_cast<std::size_t>(j)], data);
+  add_record(part, j, done_record(sample, data.xxh3()));
 }
 
 void Committer::add_failed(std::int64_t sample, FailReason reason) {
@@ -73,6 +77,7 @@ void Committer::close_unused() {
       ++it;
       continue;
     }
+    if (it->second.mpio) it->second.mpio->close();
     it->second.file.close();
     it = open_.erase(it);
   }

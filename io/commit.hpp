@@ -10,6 +10,7 @@
 
 #include <aerie/io/store_writer.hpp>
 
+#include "mpio_part.hpp"
 #include "store_impl.hpp"
 
 namespace aerie::io {
@@ -19,7 +20,7 @@ class Committer {
   Committer(std::shared_ptr<const Store::Impl> store, const CommitPolicy& policy) : store_(std::move(store)), policy_(policy) {}
 
   /// Writes the rows now; the record waits for the group.
-  void add(std::int64_t sample, const SampleData& data);
+  void add(std::int64_t sample, const StoredSample& data);
   void add_failed(std::int64_t sample, FailReason reason);
   bool group_empty() const { return current_.records.empty(); }
   bool group_full() const;
@@ -45,7 +46,8 @@ class Committer {
   };
   struct OpenPart {
     base::File file;
-    std::vector<Extent> written;  // by the current group
+    std::unique_ptr<MpioPart> mpio;  // rows go through it when there is one
+    std::vector<Extent> written;     // by the current group
     bool in_current = false;
   };
   OpenPart& open(std::int64_t part);

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // COMPLETE: what finalize found, tied to the manifest by its hash.
+#include <cerrno>
+
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <aerie/base/error.hpp>
 #include <aerie/base/file.hpp>
@@ -28,6 +31,13 @@ base::Json counts_json(const Counts& c) {
 }
 
 std::filesystem::path complete_path(const std::filesystem::path& store) { return store / "COMPLETE"; }
+
+void remove_complete_marker(const std::filesystem::path& store) {
+  if (::unlink(complete_path(store).c_str()) == 0)
+    base::fsync_directory(store);
+  else if (errno != ENOENT)
+    base::throw_errno(errno, "remove " + complete_path(store).string());
+}
 
 void write_complete_marker(const std::filesystem::path& store, const CompleteMarker& marker) {
   auto hash = marker.manifest_hash;

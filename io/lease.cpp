@@ -12,8 +12,17 @@
 #include <aerie/base/host.hpp>
 #include <aerie/io/store_writer.hpp>
 
+#include "complete.hpp"
+
 namespace aerie::io {
 namespace {
+
+[[noreturn]] void refuse_leased(const std::filesystem::path& store, std::int64_t part) {
+  const auto other = base::FileLock::holder(lock_path(store, part));
+  throw base::RefusedError(
+      fmt::format("{}: leased by {}", (store / part_file(part)).string(), other.empty() ? "an unknown process" : other),
+      "wait for that job, or stop it");
+}
 
 void write_pending(const base::File& file, const PartLayout& layout, const std::vector<std::int64_t>& indices) {
   const Record pending{};
@@ -28,13 +37,18 @@ std::string default_holder() {
   return fmt::format("job {} host {} pid {}", me.job.empty() ? "-" : me.job, me.host, me.pid);
 }
 
-base::FileLock lease_part(const Store::Impl& store, std::int64_t part, const std::string& holder) {
-  const auto path = lock_path(store.dir, part);
-  if (auto lock = base::FileLock::try_acquire(path, base::FileLock::Mode::exclusive, holder)) return std::move(*lock);
-  const auto other = base::FileLock::holder(path);
-  throw base::RefusedError(
-      fmt::format("{}: leased by {}", store.part_path(part).string(), other.empty() ? "an unknown process" : other),
-      "wait for that job, or stop it");
+std::optional<base::FileLock> lease_part(const std::filesystem::path& store, std::int64_t part, const std::string& holder,
+                                         Locks locks) {
+  if (locks == Locks::none) return std::nullopt;
+  const auto path = lock_path(store, part);
+  if (auto lock = base::FileLock::try_acquire(path, base::FileLock::Mode::exclusive, holder)) return lock;
+  refuse_leased(store, part);
+}
+
+std::optional<base::FileLock> join_part(const std::filesystem::path& store, std::int64_t part, Locks locks) {
+  if (locks == Locks::none) return std::nullopt;
+  if (auto lock = base::FileLock::try_acquire(lock_path(store, part), base::FileLock::Mode::shared, {})) return lock;
+  refuse_leased(store, part);
 }
 
 OwnedPart take_over(const Store::Impl& store, std::int64_t part, std::int64_t group_bytes, std::int64_t group_samples,
@@ -64,7 +78,7 @@ OwnedPart take_over(const Store::Impl& store, std::int64_t part, std::int64_t gr
     if (bytes_left <= 0 || samples_left <= 0) continue;
     bytes_left -= layout.rows(j) * per_token;
     --samples_left;
-    const auto found = stored_hash(file, layout, j, store.manifest.identity.hidden_size);
+    const auto found = stored_hash(file, layout, j);
     if (found == state.xxh3) continue;
     if (log)
       log(fmt::format("{}: sample {}: checksum is {:016x}, its record says {:016x}; it is pending again", file.path().string(),
@@ -79,7 +93,8 @@ OwnedPart take_over(const Store::Impl& store, std::int64_t part, std::int64_t gr
   return out;
 }
 
-void set_pending(const Store& store, std::span<const std::int64_t> samples, const std::string& holder) {
+std::vector<std::int64_t> set_pending(const Store& store, std::span<const std::int64_t> samples, const std::string& holder,
+                                      Locks locks) {
   const auto& impl = *StoreAccess::impl(store);
   std::map<std::int64_t, std::vector<std::int64_t>> by_part;
   for (const auto s : samples) {
@@ -91,13 +106,76 @@ void set_pending(const Store& store, std::span<const std::int64_t> samples, cons
                             "correct the dataset and create a new store");
     by_part[p].push_back(j);
   }
-  std::vector<base::FileLock> leases;
-  for (const auto& entry : by_part) leases.push_back(lease_part(impl, entry.first, holder.empty() ? default_holder() : holder));
+  std::vector<std::optional<base::FileLock>> leases;
+  for (const auto& entry : by_part)
+    leases.push_back(lease_part(impl.dir, entry.first, holder.empty() ? default_holder() : holder, locks));
+  std::vector<std::int64_t> set;
   for (const auto& [p, indices] : by_part) {
+    const auto& part = impl.manifest.parts[static_cast<std::size_t>(p)];
+    const auto& layout = impl.layouts[static_cast<std::size_t>(p)];
     auto file = base::open_file(impl.part_path(p), O_RDWR);
-    write_pending(file, impl.layouts[static_cast<std::size_t>(p)], indices);
+    const auto records = read_records(file, layout, part.n);
+    std::vector<std::int64_t> unchanged;
+    for (const auto j : indices) {
+      const auto now = decode(part.first + j, records[static_cast<std::size_t>(j)]).state;
+      const auto& seen = impl.states[static_cast<std::size_t>(part.first + j)];
+      if (now.kind != seen.kind || now.reason != seen.reason || now.xxh3 != seen.xxh3) continue;
+      unchanged.push_back(j);
+      set.push_back(part.first + j);
+    }
+    if (!unchanged.empty()) remove_complete_marker(impl.dir);
+    write_pending(file, layout, unchanged);
     file.close();
   }
+  std::sort(set.begin(), set.end());
+  return set;
+}
+
+std::vector<std::int64_t> reopen_damaged(const std::filesystem::path& store, std::span<const std::int64_t> samples,
+                                         const std::string& holder, Locks locks) {
+  const auto manifest = load_manifest(store);
+  std::vector<std::int64_t> out;
+  for (std::size_t p = 0; p < manifest.parts.size(); ++p) {
+    const auto& part = manifest.parts[p];
+    std::vector<std::int64_t> here;
+    for (const auto s : samples)
+      if (s >= part.first && s < part.first + part.n) here.push_back(s - part.first);
+    if (here.empty()) continue;
+    const auto index = static_cast<std::int64_t>(p);
+    const auto lease = lease_part(store, index, holder.empty() ? default_holder() : holder, locks);
+    const auto layout = check_part(store, manifest, index, [&](const std::string& text) {
+      throw base::DataError(fmt::format("{}: {}", (store / part.file).string(), text));
+    });
+    auto file = base::open_file(store / part.file, O_RDWR);
+    const auto records = read_records(file, layout, part.n);
+    std::vector<std::int64_t> bad;
+    for (const auto j : here) {
+      const auto state = decode(part.first + j, records[static_cast<std::size_t>(j)]).state;
+      if (state.kind != StateKind::done || stored_hash(file, layout, j) == state.xxh3) continue;
+      bad.push_back(j);
+      out.push_back(part.first + j);
+    }
+    if (!bad.empty()) remove_complete_marker(store);
+    write_pending(file, layout, bad);
+    file.close();
+  }
+  return out;
+}
+
+std::filesystem::path set_part_aside(const std::filesystem::path& store, std::int64_t part, const std::string& holder,
+                                     Locks locks) {
+  const auto lease = lease_part(store, part, holder.empty() ? default_holder() : holder, locks);
+  const auto path = store / part_file(part), bad = set_aside_path(store, part);
+  remove_complete_marker(store);
+  if (std::filesystem::exists(path)) {
+    base::rename_durable(path, bad);
+  } else {  // gone: an empty file says that it is to be made again
+    auto mark = base::open_file(bad, O_WRONLY | O_CREAT);
+    base::fsync_file(mark);
+    mark.close();
+    base::fsync_directory(bad.parent_path());
+  }
+  return bad;
 }
 
 std::vector<std::int64_t> leased_parts(const Store& store) {

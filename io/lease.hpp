@@ -2,6 +2,7 @@
 // The right to write a part, and what its owner does before writing: sync, read the records, check the end of the last commit.
 #pragma once
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -9,8 +10,11 @@
 
 namespace aerie::io {
 
-/// Throws RefusedError naming the holder when another process has it.
-base::FileLock lease_part(const Store::Impl& store, std::int64_t part, const std::string& holder);
+/// Throws RefusedError naming the holder when another process has it. Nothing with Locks::none.
+std::optional<base::FileLock> lease_part(const std::filesystem::path& store, std::int64_t part, const std::string& holder,
+                                         Locks locks);
+/// A share of a lease that its owner has downgraded. Throws RefusedError as above.
+std::optional<base::FileLock> join_part(const std::filesystem::path& store, std::int64_t part, Locks locks);
 /// "job 7 host n01 pid 42" of this process.
 std::string default_holder();
 

@@ -14,6 +14,7 @@
 #include <aerie/base/host.hpp>
 
 #include "record.hpp"
+#include "row_data.hpp"
 
 namespace aerie::io {
 namespace {
@@ -72,8 +73,10 @@ StoreIdentity identity_of(const Json& j) {
   j.at("dataset_hash").get_to(d.dataset_hash);
   j.at("producer").get_to(d.producer);
   const auto dtype = j.at("logical_dtype").get<std::string>();
-  if (dtype == dtype_name(StateDtype::fp8_e4m3)) throw base::ConfigError("fp8 is not available yet");
-  if (dtype != dtype_name(StateDtype::bf16)) throw DataError("unknown logical_dtype " + dtype);
+  if (dtype == dtype_name(StateDtype::fp8_e4m3))
+    d.dtype = StateDtype::fp8_e4m3;
+  else if (dtype != dtype_name(StateDtype::bf16))
+    throw DataError("unknown logical_dtype " + dtype);
   return d;
 }
 
@@ -101,8 +104,15 @@ void check_geometry(const Manifest& m) {
 
 std::filesystem::path manifest_path(const std::filesystem::path& store) { return store / "manifest.json"; }
 std::string dtype_name(StateDtype dtype) { return dtype == StateDtype::bf16 ? "bfloat16" : "float8_e4m3fn"; }
-std::int64_t bytes_per_token(const StoreIdentity& d) { return 4 * d.hidden_size * 2 + 5; }
+std::int64_t bytes_per_token(const StoreIdentity& d) {
+  std::int64_t n = 0;
+  for (const auto& r : row_datasets(d)) n += r.row_bytes();
+  return n;
+}
 std::string part_file(std::int64_t index) { return fmt::format("parts/part-{:05d}.h5", index); }
+std::filesystem::path set_aside_path(const std::filesystem::path& store, std::int64_t part) {
+  return store / (part_file(part) + ".bad");
+}
 std::filesystem::path lock_path(const std::filesystem::path& store, std::int64_t part) {
   return store / "locks" / fmt::format("part-{:05d}.lock", part);
 }

@@ -41,6 +41,8 @@ std::string plan_hash(std::span<const PlannedSample> samples, std::span<const Pa
 std::int64_t bytes_per_token(const StoreIdentity& identity);
 std::string dtype_name(StateDtype dtype);
 std::string part_file(std::int64_t index);
+/// Where set_part_aside() moves a part.
+std::filesystem::path set_aside_path(const std::filesystem::path& store, std::int64_t part);
 std::filesystem::path lock_path(const std::filesystem::path& store, std::int64_t part);
 /// 128 random bits in the usual form.
 std::string random_uuid();

@@ -3,7 +3,6 @@
 #include "part.hpp"
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 
 #include <fmt/format.h>
@@ -19,14 +18,16 @@ namespace {
 using base::DataError;
 constexpr std::int64_t piece = std::int64_t{4} << 20;
 
-void hash_range(const base::File& file, std::int64_t offset, std::int64_t bytes, base::Xxh3& hash,
-                std::vector<std::byte>& buffer) {
+template <class Look>
+void hash_range(const base::File& file, std::int64_t offset, std::int64_t bytes, base::Xxh3& hash, std::vector<std::byte>& buffer,
+                Look&& look) {
   while (bytes > 0) {
     const auto n = std::min(bytes, piece);
     if (static_cast<std::int64_t>(buffer.size()) < n) buffer.resize(static_cast<std::size_t>(n));
     const auto view = std::span(buffer).first(static_cast<std::size_t>(n));
     base::pread_full(file, view, offset);
     hash.update(view);
+    look(view);
     offset += n;
     bytes -= n;
   }
@@ -41,12 +42,12 @@ std::string show(const AttributeValue& value) {
 
 }  // namespace
 
-std::array<Extent, 4> sample_extents(const PartLayout& layout, std::int64_t j, std::int64_t hidden) {
+std::vector<Extent> sample_extents(const PartLayout& layout, std::int64_t j) {
   const auto row = layout.row_offset[static_cast<std::size_t>(j)], rows = layout.rows(j);
-  return {{{layout.aux + row * 6 * hidden, rows * 6 * hidden},
-           {layout.last + row * 2 * hidden, rows * 2 * hidden},
-           {layout.input_ids + row * 4, rows * 4},
-           {layout.loss_mask + row, rows}}};
+  std::vector<Extent> out;
+  out.reserve(layout.data.size());
+  for (const auto& d : layout.data) out.push_back({d.offset + row * d.row_bytes, rows * d.row_bytes});
+  return out;
 }
 
 PartLayout check_part(const std::filesystem::path& store, const Manifest& m, std::int64_t index,
@@ -66,7 +67,6 @@ PartLayout check_part(const std::filesystem::path& store, const Manifest& m, std
   }
 
   PartLayout layout;
-  const auto h = m.identity.hidden_size;
   const auto locate = [&](const char* name, ElementType type, std::int64_t element_bytes,
                           const std::vector<std::int64_t>& shape) {
     const auto& d = file.dataset(name);
@@ -78,14 +78,16 @@ PartLayout check_part(const std::filesystem::path& store, const Manifest& m, std
     if (d.offset % 4096 != 0) problem(fmt::format("{}: starts at {}, which is not a multiple of 4096", name, d.offset));
     return d.offset;
   };
-  layout.aux = locate("aux", ElementType::u16, 2, {part.tokens, 3 * h});
-  layout.last = locate("last", ElementType::u16, 2, {part.tokens, h});
-  layout.input_ids = locate("input_ids", ElementType::i32, 4, {part.tokens});
-  layout.loss_mask = locate("loss_mask", ElementType::u8, 1, {part.tokens});
+  const auto rows_of = row_datasets(m.identity);
+  for (const auto& d : rows_of) {
+    std::vector<std::int64_t> shape{part.tokens};
+    if (d.width > 0) shape.push_back(d.width);
+    layout.data.push_back({locate(d.name, d.type, d.element_bytes, shape), d.row_bytes()});
+  }
   layout.state = locate("state", ElementType::record, 16, {part.n});
   locate("row_offset", ElementType::i64, 8, {part.n + 1});
   locate("sample_id", ElementType::i64, 8, {part.n});
-  if (file.datasets().size() != 7) problem("holds datasets that do not belong there");
+  if (file.datasets().size() != rows_of.size() + 3) problem("holds datasets that do not belong there");
 
   layout.row_offset = file.read_all<std::int64_t>("row_offset");
   const auto& rows = layout.row_offset;
@@ -100,20 +102,21 @@ PartLayout check_part(const std::filesystem::path& store, const Manifest& m, std
   return layout;
 }
 
-std::string metadata_hash(const base::File& file, const PartLayout& l, std::int64_t tokens, std::int64_t n, std::int64_t h) {
-  std::array<Extent, 5> holes{
-      {{l.aux, tokens * 6 * h}, {l.last, tokens * 2 * h}, {l.input_ids, tokens * 4}, {l.loss_mask, tokens}, {l.state, n * 16}}};
+std::string metadata_hash(const base::File& file, const PartLayout& l, std::int64_t tokens, std::int64_t n) {
+  std::vector<Extent> holes{{l.state, n * 16}};
+  for (const auto& d : l.data) holes.push_back({d.offset, tokens * d.row_bytes});
   std::sort(holes.begin(), holes.end(), [](const Extent& a, const Extent& b) { return a.offset < b.offset; });
   base::Xxh3 hash;
   std::vector<std::byte> buffer;
+  const auto ignore = [](std::span<const std::byte>) {};
   std::int64_t at = 0;
   for (const auto& hole : holes) {
     if (hole.bytes == 0) continue;
     if (hole.offset < at) throw DataError(file.path().string() + ": datasets overlap", "the file is damaged");
-    hash_range(file, at, hole.offset - at, hash, buffer);
+    hash_range(file, at, hole.offset - at, hash, buffer, ignore);
     at = hole.offset + hole.bytes;
   }
-  hash_range(file, at, base::file_size(file) - at, hash, buffer);
+  hash_range(file, at, base::file_size(file) - at, hash, buffer, ignore);
   return hash.digest128();
 }
 
@@ -123,10 +126,15 @@ std::vector<Record> read_records(const base::File& file, const PartLayout& layou
   return records;
 }
 
-std::uint64_t stored_hash(const base::File& file, const PartLayout& layout, std::int64_t j, std::int64_t hidden) {
+std::uint64_t stored_hash(const base::File& file, const PartLayout& layout, std::int64_t j,
+                          const std::function<void(std::size_t, std::span<const std::byte>)>& look) {
   base::Xxh3 hash;
   std::vector<std::byte> buffer;
-  for (const auto& e : sample_extents(layout, j, hidden)) hash_range(file, e.offset, e.bytes, hash, buffer);
+  const auto extents = sample_extents(layout, j);
+  for (std::size_t d = 0; d < extents.size(); ++d)
+    hash_range(file, extents[d].offset, extents[d].bytes, hash, buffer, [&](std::span<const std::byte> bytes) {
+      if (look) look(d, bytes);
+    });
   return hash.digest64();
 }
 

@@ -13,12 +13,17 @@
 
 #include "manifest.hpp"
 #include "record.hpp"
+#include "row_data.hpp"
 
 namespace aerie::io {
 
 /// Where the rows and records of a part are; offsets in bytes.
 struct PartLayout {
-  std::int64_t aux = 0, last = 0, input_ids = 0, loss_mask = 0, state = 0;
+  struct Rows {
+    std::int64_t offset = 0, row_bytes = 0;
+  };
+  std::vector<Rows> data;  // as row_datasets()
+  std::int64_t state = 0;
   std::vector<std::int64_t> row_offset;  // [n+1]
   std::int64_t rows(std::int64_t j) const {
     return row_offset[static_cast<std::size_t>(j + 1)] - row_offset[static_cast<std::size_t>(j)];
@@ -29,8 +34,8 @@ struct PartLayout {
 struct Extent {
   std::int64_t offset = 0, bytes = 0;
 };
-/// aux, last, input_ids, loss_mask of sample j: the order in which xxh3 covers them.
-std::array<Extent, 4> sample_extents(const PartLayout& layout, std::int64_t j, std::int64_t hidden_size);
+/// By row dataset: the order in which xxh3 covers them.
+std::vector<Extent> sample_extents(const PartLayout& layout, std::int64_t j);
 
 /// Creates the part under its temporary name, reserves its space, syncs and renames it. Fills bytes and meta_xxh3 of
 /// manifest.parts[index]; the caller syncs parts/. Throws IoError.
@@ -41,13 +46,13 @@ void create_part(const std::filesystem::path& store, Manifest& manifest, std::in
 /// Each difference goes to `problem`; what makes the part unusable is thrown (MissingInputError, DataError, IoError).
 PartLayout check_part(const std::filesystem::path& store, const Manifest& manifest, std::int64_t index,
                       const std::function<void(const std::string&)>& problem);
-/// xxh3-128 of all bytes outside the datasets that change: aux, last, input_ids, loss_mask, state.
-std::string metadata_hash(const base::File& file, const PartLayout& layout, std::int64_t tokens, std::int64_t n,
-                          std::int64_t hidden_size);
+/// xxh3-128 of all bytes outside the datasets that change: the row datasets and state.
+std::string metadata_hash(const base::File& file, const PartLayout& layout, std::int64_t tokens, std::int64_t n);
 
 std::vector<Record> read_records(const base::File& file, const PartLayout& layout, std::int64_t n);
-/// XXH3-64 of a sample's stored bytes, read in pieces.
-std::uint64_t stored_hash(const base::File& file, const PartLayout& layout, std::int64_t j, std::int64_t hidden_size);
+/// XXH3-64 of a sample's stored bytes, read in pieces that `look` (if any) sees on the way with their row dataset.
+std::uint64_t stored_hash(const base::File& file, const PartLayout& layout, std::int64_t j,
+                          const std::function<void(std::size_t dataset, std::span<const std::byte> bytes)>& look = {});
 /// fdatasync, so that what is read next is on disk; a read-only file system has nothing to sync. Throws IoError.
 void sync_before_trust(const base::File& file);
 

@@ -73,11 +73,25 @@ H5TypeId record_type(const std::string& what) {
   return type;
 }
 
+hid_t stored_type(ElementType type) {
+  switch (type) {
+    case ElementType::u8:
+      return H5T_STD_U8LE;
+    case ElementType::u16:
+      return H5T_STD_U16LE;
+    case ElementType::i32:
+      return H5T_STD_I32LE;
+    case ElementType::f32:
+      return H5T_IEEE_F32LE;
+    default:
+      throw base::Bug("a row dataset has an element type that parts do not use");
+  }
+}
+
 void write_hdf5(const std::filesystem::path& path, const Manifest& m, std::int64_t index,
                 std::span<const PlannedSample> samples) {
   const auto& part = m.parts.at(static_cast<std::size_t>(index));
-  const auto hidden = static_cast<hsize_t>(m.identity.hidden_size), tokens = static_cast<hsize_t>(part.tokens),
-             n = static_cast<hsize_t>(part.n);
+  const auto tokens = static_cast<hsize_t>(part.tokens), n = static_cast<hsize_t>(part.n);
   std::vector<std::int64_t> row_offset{0}, sample_id;
   std::vector<Record> records;
   for (std::size_t j = 0; j < samples.size(); ++j) {
@@ -107,12 +121,20 @@ void write_hdf5(const std::filesystem::path& path, const Manifest& m, std::int64
   write_index("row_offset", H5T_STD_I64LE, {n + 1}, row_offset.data());
   write_index("sample_id", H5T_STD_I64LE, {n}, sample_id.data());
   write_index("state", record.id(), {n}, records.data());
-  for (const auto& [name, width] : {std::pair("aux", 3 * hidden), std::pair("last", hidden)}) {
-    const auto d = create_dataset(file.id(), name, H5T_STD_U16LE, {tokens, width}, false, what);
-    write_attribute(d.id(), "logical_dtype", dtype_name(m.identity.dtype), path.string());
+  const auto rows = row_datasets(m.identity);
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    std::vector<hsize_t> shape{tokens};
+    if (rows[i].width > 0) shape.push_back(static_cast<hsize_t>(rows[i].width));
+    const auto d = create_dataset(file.id(), rows[i].name, stored_type(rows[i].type), shape, false, what);
+    if (i == aux_rows || i == last_rows) {
+      write_attribute(d.id(), "logical_dtype", dtype_name(m.identity.dtype), path.string());
+      if (rows.size() > aux_scale_rows) {
+        write_attribute(d.id(), "scale_dataset", std::string(rows[i == aux_rows ? aux_scale_rows : last_scale_rows].name),
+                        path.string());
+        write_attribute(d.id(), "scale_axis", std::int64_t{0}, path.string());
+      }
+    }
   }
-  create_dataset(file.id(), "input_ids", H5T_STD_I32LE, {tokens}, false, what);
-  create_dataset(file.id(), "loss_mask", H5T_STD_U8LE, {tokens}, false, what);
   file.close(what);
 }
 
@@ -146,7 +168,7 @@ void create_part(const std::filesystem::path& store, Manifest& m, std::int64_t i
     reserve(file, part.bytes);
     const auto layout = check_part(
         store, m, index, [](const std::string& text) { throw base::Bug("a new part is not as it should be: " + text); });
-    part.meta_xxh3 = metadata_hash(file, layout, part.tokens, part.n, m.identity.hidden_size);
+    part.meta_xxh3 = metadata_hash(file, layout, part.tokens, part.n);
     base::fsync_file(file);
     file.close();
     if (::rename(tmp.c_str(), path.c_str()) != 0) base::throw_errno(errno, "rename to " + path.string());

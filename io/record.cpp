@@ -55,13 +55,4 @@ Decoded decode(std::int64_t sample, const Record& r) {
   return {{}, true};  // no version of this program writes it
 }
 
-std::uint64_t sample_hash(const SampleData& d) {
-  base::Xxh3 h;
-  h.update(std::as_bytes(std::span(d.aux)));
-  h.update(std::as_bytes(std::span(d.last)));
-  h.update(std::as_bytes(std::span(d.input_ids)));
-  h.update(std::as_bytes(std::span(d.loss_mask)));
-  return h.digest64();
-}
-
 }  // namespace aerie::io

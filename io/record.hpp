@@ -26,7 +26,4 @@ Decoded decode(std::int64_t sample, const Record& record);
 /// Reasons that planning gives; such samples have zero rows and never become pending.
 constexpr bool is_planning_reason(FailReason r) { return r >= FailReason::empty && r <= FailReason::bad_input; }
 
-/// XXH3-64 over aux, last, input_ids, loss_mask.
-std::uint64_t sample_hash(const SampleData& data);
-
 }  // namespace aerie::io

@@ -122,17 +122,22 @@ void Store::read(std::int64_t sample, SampleData& out) const {
     throw DataError(fmt::format("{}: sample {} failed ({}): it has no states", path, sample, reason_name(state.reason)),
                     "leave it out");
   const auto file = impl_->open_part(p);
-  const auto e =
-      sample_extents(impl_->layouts[static_cast<std::size_t>(p)], sample - part.first, impl_->manifest.identity.hidden_size);
-  const auto fill = [&](auto& values, const Extent& extent) {
-    values.resize(static_cast<std::size_t>(extent.bytes) / sizeof(values[0]));
-    base::pread_full(*file, std::as_writable_bytes(std::span(values)), extent.offset);
-  };
-  fill(out.aux, e[0]);
-  fill(out.last, e[1]);
-  fill(out.input_ids, e[2]);
-  fill(out.loss_mask, e[3]);
-  if (const auto found = sample_hash(out); found != state.xxh3) throw base::ChecksumError(path, sample, state.xxh3, found);
+  const auto& layout = impl_->layouts[static_cast<std::size_t>(p)];
+  const auto extents = sample_extents(layout, sample - part.first);
+  StoredSample stored;
+  stored.aux16.swap(out.aux);  // their capacity is used again
+  stored.last16.swap(out.last);
+  stored.ids.swap(out.input_ids);
+  stored.mask.swap(out.loss_mask);
+  stored.resize(impl_->manifest.identity, layout.rows(sample - part.first));
+  const auto pieces = stored.pieces();
+  for (std::size_t i = 0; i < pieces.size(); ++i) base::pread_full(*file, pieces[i], extents[i].offset);
+  if (const auto found = stored.xxh3(); found != state.xxh3) throw base::ChecksumError(path, sample, state.xxh3, found);
+  if (stored.fp8) {
+    out.aux.swap(stored.aux16);
+    out.last.swap(stored.last16);
+  }
+  decode(std::move(stored), impl_->manifest.identity, out);
 }
 
 std::vector<std::string> Store::differences(const StoreIdentity& store, const StoreIdentity& expected) {

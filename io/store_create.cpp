@@ -16,9 +16,11 @@
 #include <aerie/base/error.hpp>
 #include <aerie/base/fault.hpp>
 #include <aerie/base/host.hpp>
+#include <aerie/base/log.hpp>
 #include <aerie/base/version.hpp>
 #include <aerie/io/store.hpp>
 
+#include "lease.hpp"
 #include "manifest.hpp"
 #include "part.hpp"
 
@@ -110,39 +112,60 @@ void create_parts(const fs::path& dir, Manifest& m, std::span<const PlannedSampl
   if (error) std::rethrow_exception(error);
 }
 
-void compare_existing(const fs::path& dir, const StoreIdentity& identity, std::span<const PlannedSample> samples,
-                      std::int64_t part_bytes, const std::vector<PartInfo>& planned) {
-  const auto m = load_manifest(dir);
+/// A part that was set aside, made again with the same bytes outside its rows.
+void recreate_part(const fs::path& dir, Manifest m, std::int64_t index, std::span<const PlannedSample> samples, Locks locks) {
+  const auto lease = lease_part(dir, index, default_holder(), locks);
+  const auto promised = m.parts[static_cast<std::size_t>(index)];
+  if (fs::exists(dir / promised.file)) return;  // another job was faster
+  m.parts[static_cast<std::size_t>(index)].meta_xxh3.clear();
+  create_part(dir, m, index, samples.subspan(static_cast<std::size_t>(promised.first), static_cast<std::size_t>(promised.n)));
+  const auto& made = m.parts[static_cast<std::size_t>(index)];
+  if (made.bytes != promised.bytes || made.meta_xxh3 != promised.meta_xxh3) {
+    fs::remove(dir / promised.file);
+    throw RefusedError(
+        fmt::format("{}: made again it is not what the manifest describes: {} bytes and {}, not {} and {}",
+                    (dir / promised.file).string(), made.bytes, made.meta_xxh3, promised.bytes, promised.meta_xxh3),
+        "another version of HDF5 lays files out differently: use the one that made the store, or a new store");
+  }
+  base::fsync_directory(dir / "parts");
+  base::log_info(fmt::format("{} was made again; its {} samples are to do", promised.file, promised.n));
+}
+
+void compare_existing(const fs::path& dir, const StoreIdentity& identity, std::span<const PlannedSample> samples, Locks locks) {
+  auto m = load_manifest(dir);
   auto lines = Store::differences(m.identity, identity);
-  const auto hash = plan_hash(samples, planned);
+  const auto hash = plan_hash(samples, plan_parts(m.identity, samples, m.part_bytes));  // the store keeps its part size
   if (m.plan_hash != hash) {
     if (m.n_samples != static_cast<std::int64_t>(samples.size()))
       lines.push_back(fmt::format("n_samples: store {}, expected {}", m.n_samples, samples.size()));
-    if (m.part_bytes != part_bytes) lines.push_back(fmt::format("part_bytes: store {}, expected {}", m.part_bytes, part_bytes));
     lines.push_back(fmt::format("plan_hash: store {}, expected {}", m.plan_hash, hash));
   }
   if (!lines.empty())
     throw RefusedError(fmt::format("{}: the store was made for something else: {}", dir.string(), fmt::join(lines, "; ")),
                        "use another run directory, or go back to the configuration that made this store");
+  for (std::size_t i = 0; i < m.parts.size(); ++i) {
+    const auto part = static_cast<std::int64_t>(i);
+    if (!fs::exists(dir / m.parts[i].file) && fs::exists(set_aside_path(dir, part))) recreate_part(dir, m, part, samples, locks);
+  }
 }
 
 }  // namespace
 
 void Store::create(const fs::path& dir, const StoreIdentity& identity, std::span<const PlannedSample> samples,
-                   std::int64_t part_bytes) {
-  if (identity.dtype == StateDtype::fp8_e4m3) throw base::ConfigError("fp8 is not available yet", "set extract.dtype = \"bf16\"");
+                   std::int64_t part_bytes, Locks locks) {
   Manifest m;
   m.identity = identity;
   if (m.identity.producer.empty()) m.identity.producer = base::producer();
   m.parts = plan_parts(identity, samples, part_bytes);
-  if (exists(dir)) return compare_existing(dir, identity, samples, part_bytes, m.parts);
+  if (exists(dir)) return compare_existing(dir, identity, samples, locks);
 
   const auto parts = dir / "parts";
   try {
     fs::create_directories(parts);
     fs::create_directories(dir / "locks");
-    const auto lock = lock_creation(dir);
-    if (exists(dir)) return compare_existing(dir, identity, samples, part_bytes, m.parts);
+    std::optional<base::FileLock> lock;
+    if (locks == Locks::fcntl) lock = lock_creation(dir);
+    if (exists(dir)) return compare_existing(dir, identity, samples, locks);
     clear_leftovers(parts);
     m.uuid = random_uuid();
     m.part_bytes = part_bytes;

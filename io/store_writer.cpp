@@ -14,7 +14,6 @@
 #include <fmt/format.h>
 #include <sys/resource.h>
 
-#include <aerie/base/bfloat16.hpp>
 #include <aerie/base/error.hpp>
 #include <aerie/base/log.hpp>
 
@@ -36,12 +35,6 @@ void make_room_for(std::size_t descriptors) {
   ::setrlimit(RLIMIT_NOFILE, &limit);
 }
 
-bool any_nonfinite(const std::vector<std::uint16_t>& values) {
-  bool found = false;
-  for (const auto v : values) found |= base::bf16_is_nonfinite(v);  // no early exit: the loop is vectorized
-  return found;
-}
-
 }  // namespace
 
 struct StoreWriter::Impl {
@@ -49,7 +42,7 @@ struct StoreWriter::Impl {
   struct Item {
     std::int64_t sample = 0, bytes = 0;
     FailReason reason = FailReason::none;  // none: done
-    SampleData data;
+    StoredSample data;
   };
 
   Impl(std::shared_ptr<Store::Impl> s, CommitPolicy p) : store(std::move(s)), policy(std::move(p)), committer(store, policy) {}
@@ -57,7 +50,8 @@ struct StoreWriter::Impl {
   std::shared_ptr<Store::Impl> store;
   CommitPolicy policy;
   std::function<void(const std::string&)> log;
-  std::map<std::int64_t, base::FileLock> leases;
+  Assignment assignment;
+  std::map<std::int64_t, std::optional<base::FileLock>> leases;  // joined parts too
   std::vector<std::int64_t> reopened;
   Committer committer;  // the thread's alone, but for its counters
 
@@ -74,6 +68,7 @@ struct StoreWriter::Impl {
   void loop(std::unique_lock<std::mutex>& lock);
   void end_thread();
   bool enqueue(Item item);
+  void add_marks(std::int64_t part, const std::vector<SampleState>& states);
 };
 
 /// False when the record of the sample was settled before this writer came.
@@ -168,29 +163,60 @@ void StoreWriter::Impl::end_thread() {
   if (thread.joinable()) thread.join();
 }
 
+void StoreWriter::Impl::add_marks(std::int64_t part, const std::vector<SampleState>& states) {
+  auto& own = marks[part];
+  for (const auto& s : states) own.push_back(s.kind == StateKind::pending ? Mark::open : Mark::settled);
+}
+
 StoreWriter::StoreWriter(const Store& store, std::span<const std::int64_t> parts, CommitPolicy policy,
+                         std::function<void(const std::string&)> log)
+    : StoreWriter(store, Assignment{{}, {parts.begin(), parts.end()}, {}, {}}, std::move(policy), std::move(log)) {}
+
+StoreWriter::StoreWriter(const Store& store, const Assignment& assignment, CommitPolicy policy,
                          std::function<void(const std::string&)> log) {
+  if (policy.write_mode == WriteMode::mpio) MpioPart::demand_support();
   if (policy.holder.empty()) policy.holder = default_holder();
   base::expect(policy.commit_bytes > 0 && policy.commit_samples > 0 && policy.commit_seconds > 0 && policy.queue_bytes > 0,
                "the limits of a commit are above zero");
   impl_ = std::make_unique<Impl>(StoreAccess::impl(store), std::move(policy));
   auto& w = *impl_;
   w.log = std::move(log);
-  make_room_for(parts.size());
-  for (const auto p : parts) {
+  w.assignment = assignment;
+  make_room_for(assignment.parts.size() + assignment.joined.size());
+  for (const auto p : assignment.parts) {
     base::expect(p >= 0 && p < static_cast<std::int64_t>(store.parts().size()), "a leased part lies inside the store");
-    if (!w.leases.contains(p)) w.leases.emplace(p, lease_part(*w.store, p, w.policy.holder));
+    if (!w.leases.contains(p)) w.leases.emplace(p, lease_part(w.store->dir, p, w.policy.holder, w.policy.locks));
   }
   for (const auto& entry : w.leases) {
     const auto owned = take_over(*w.store, entry.first, w.policy.commit_bytes, w.policy.commit_samples, w.log);
-    auto& marks = w.marks[entry.first];
-    for (const auto& s : owned.states) marks.push_back(s.kind == StateKind::pending ? Impl::Mark::open : Impl::Mark::settled);
+    w.add_marks(entry.first, owned.states);
     w.reopened.insert(w.reopened.end(), owned.reopened.begin(), owned.reopened.end());
   }
   w.thread = std::thread([&w] { w.run(); });
 }
 
 StoreWriter::~StoreWriter() { impl_->end_thread(); }
+
+void StoreWriter::share() {
+  for (const auto p : impl_->assignment.shared)
+    if (auto& lease = impl_->leases.at(p)) lease->downgrade();
+}
+
+void StoreWriter::join() {
+  auto& w = *impl_;
+  for (const auto p : w.assignment.joined) {
+    auto lease = join_part(w.store->dir, p, w.policy.locks);
+    const auto& part = w.store->manifest.parts[static_cast<std::size_t>(p)];
+    const auto records =
+        read_records(base::open_read(w.store->part_path(p)), w.store->layouts[static_cast<std::size_t>(p)], part.n);
+    std::vector<SampleState> states;
+    for (std::int64_t j = 0; j < part.n; ++j)
+      states.push_back(decode(part.first + j, records[static_cast<std::size_t>(j)]).state);
+    const std::lock_guard lock(w.mutex);
+    w.leases.emplace(p, std::move(lease));
+    w.add_marks(p, states);
+  }
+}
 
 const std::vector<std::int64_t>& StoreWriter::reopened() const { return impl_->reopened; }
 
@@ -204,14 +230,15 @@ bool StoreWriter::put(std::int64_t sample, SampleData data) {
                "a sample has the rows that the plan gives it");
   for (const auto m : data.loss_mask)
     if (m > 1) throw base::DataError(fmt::format("sample {}: loss mask holds {}, neither 0 nor 1", sample, m));
-  if (any_nonfinite(data.aux) || any_nonfinite(data.last)) {
+  auto stored = encode(std::move(data), store.manifest.identity);
+  if (!stored) {
     fail(sample, FailReason::nonfinite);
     return false;
   }
   Impl::Item item;
   item.sample = sample;
-  item.bytes = static_cast<std::int64_t>(tokens) * bytes_per_token(store.manifest.identity);
-  item.data = std::move(data);
+  item.bytes = stored->bytes();
+  item.data = std::move(*stored);
   impl_->enqueue(std::move(item));
   return true;
 }

@@ -4,11 +4,15 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cmath>
+#include <cstring>
 #include <exception>
+#include <optional>
 #include <thread>
 
 #include <fmt/format.h>
 
+#include <aerie/base/bfloat16.hpp>
 #include <aerie/base/error.hpp>
 
 #include "complete.hpp"
@@ -31,29 +35,59 @@ ExitCode finding_code(const base::Error& e) {
   return e.code() == ExitCode::missing_input || e.code() == ExitCode::io ? e.code() : ExitCode::data;
 }
 
-void check_sample(const base::File& file, const PartLayout& layout, const Manifest& m, std::int64_t j, std::uint64_t expected,
-                  std::int64_t vocab, const std::function<void(const std::string&)>& problem) {
-  const auto found = stored_hash(file, layout, j, m.identity.hidden_size);
-  if (found != expected) problem(fmt::format("checksum is {:016x}, its record says {:016x}", found, expected));
-  const auto e = sample_extents(layout, j, m.identity.hidden_size);
-  std::vector<std::int32_t> ids(static_cast<std::size_t>(layout.rows(j)));
-  std::vector<std::uint8_t> mask(ids.size());
-  base::pread_full(file, std::as_writable_bytes(std::span(ids)), e[2].offset);
-  base::pread_full(file, std::as_writable_bytes(std::span(mask)), e[3].offset);
-  const auto bad_id = std::find_if(ids.begin(), ids.end(), [&](std::int32_t id) { return id < 0 || (vocab > 0 && id >= vocab); });
-  if (bad_id != ids.end())
-    problem(fmt::format("token {} is {}, outside the vocabulary of {}", bad_id - ids.begin(), *bad_id, vocab));
-  const auto bad_mask = std::find_if(mask.begin(), mask.end(), [](std::uint8_t v) { return v > 1; });
-  if (bad_mask != mask.end())
-    problem(fmt::format("loss mask of token {} is {}, neither 0 nor 1", bad_mask - mask.begin(), *bad_mask));
+/// The first element that is not as it must be; elements never straddle the pieces that stored_hash() reads.
+template <class T, class Bad>
+std::optional<T> find_bad(std::span<const std::byte> bytes, Bad&& bad) {
+  for (std::size_t i = 0; i + sizeof(T) <= bytes.size(); i += sizeof(T)) {
+    T value;
+    std::memcpy(&value, bytes.data() + i, sizeof(T));
+    if (bad(value)) return value;
+  }
+  return std::nullopt;
 }
 
-void check_contents(const fs::path& dir, const Manifest& m, std::int64_t index, const VerifyOptions& o, PartResult& r,
+/// For the bulk of the data: without an early exit, so that the loop is vectorized.
+template <class T, class Bad>
+bool any_bad(std::span<const std::byte> bytes, Bad&& bad) {
+  bool found = false;
+  for (std::size_t i = 0; i + sizeof(T) <= bytes.size(); i += sizeof(T)) {
+    T value;
+    std::memcpy(&value, bytes.data() + i, sizeof(T));
+    found |= bad(value);
+  }
+  return found;
+}
+
+void check_sample(const base::File& file, const PartLayout& layout, const Manifest& m, std::int64_t j, std::uint64_t expected,
+                  std::int64_t vocab, const std::function<void(const std::string&)>& problem) {
+  const bool fp8 = m.identity.dtype == StateDtype::fp8_e4m3;
+  const auto look = [&](std::size_t dataset, std::span<const std::byte> bytes) {
+    if (dataset == id_rows) {
+      if (const auto id = find_bad<std::int32_t>(bytes, [&](auto v) { return v < 0 || (vocab > 0 && v >= vocab); }))
+        problem(fmt::format("a token is {}, outside the vocabulary of {}", *id, vocab));
+    } else if (dataset == mask_rows) {
+      if (const auto v = find_bad<std::uint8_t>(bytes, [](auto value) { return value > 1; }))
+        problem(fmt::format("its loss mask holds {}, neither 0 nor 1", *v));
+    } else if (dataset == aux_scale_rows || dataset == last_scale_rows) {
+      if (const auto v = find_bad<float>(bytes, [](auto value) { return !(std::isfinite(value) && value > 0); }))
+        problem(fmt::format("a scale is {}, not finite and above zero", *v));
+    } else if (fp8 && any_bad<std::uint8_t>(bytes, [](auto code) { return (code & 0x7fU) == 0x7fU; })) {
+      problem("a state holds the code of NaN");
+    } else if (!fp8 && any_bad<std::uint16_t>(bytes, [](auto v) { return base::bf16_is_nonfinite(v); })) {
+      problem("a state is not finite");
+    }
+  };
+  const auto found = stored_hash(file, layout, j, look);
+  if (found != expected) problem(fmt::format("checksum is {:016x}, its record says {:016x}", found, expected));
+}
+
+void check_contents(const fs::path& dir, const Manifest& m, std::int64_t index, const VerifyOptions& o,
+                    const std::function<void(std::int64_t)>& tell, PartResult& r,
                     const std::function<void(std::int64_t, const std::string&)>& problem) {
   const auto& part = m.parts[static_cast<std::size_t>(index)];
   const auto layout = check_part(dir, m, index, [&](const std::string& text) { problem(-1, text); });
   const auto file = base::open_read(dir / part.file);
-  if (const auto hash = metadata_hash(file, layout, part.tokens, part.n, m.identity.hidden_size); hash != part.meta_xxh3)
+  if (const auto hash = metadata_hash(file, layout, part.tokens, part.n); hash != part.meta_xxh3)
     problem(-1, fmt::format("its bytes outside the data hash to {}, the manifest says {}", hash, part.meta_xxh3));
   const auto records = read_records(file, layout, part.n);
   const auto vocab = o.vocab_size > 0 ? o.vocab_size : m.identity.vocab_size;
@@ -75,16 +109,18 @@ void check_contents(const fs::path& dir, const Manifest& m, std::int64_t index, 
     if (!o.full) continue;
     check_sample(file, layout, m, j, d.state.xxh3, vocab, [&](const std::string& text) { problem(sample, text); });
     r.bytes_hashed += layout.rows(j) * bytes_per_token(m.identity);
+    tell(layout.rows(j));
   }
 }
 
-PartResult verify_part(const fs::path& dir, const Manifest& m, std::int64_t index, const VerifyOptions& o) {
+PartResult verify_part(const fs::path& dir, const Manifest& m, std::int64_t index, const VerifyOptions& o,
+                       const std::function<void(std::int64_t)>& tell) {
   const auto& part = m.parts[static_cast<std::size_t>(index)];
   PartResult r;
   r.counts.total = part.n;
   r.counts.total_tokens = part.tokens;
   try {
-    check_contents(dir, m, index, o, r, [&](std::int64_t sample, const std::string& text) {
+    check_contents(dir, m, index, o, tell, r, [&](std::int64_t sample, const std::string& text) {
       r.findings.push_back({part.file, sample, text, ExitCode::data});
     });
   } catch (const base::Error& e) {
@@ -150,9 +186,16 @@ VerifyReport verify_store(const fs::path& dir, const VerifyOptions& options) {
   std::vector<PartResult> results(mine.size());
   std::atomic<std::size_t> next{0};
   std::vector<std::exception_ptr> errors(static_cast<std::size_t>(std::max(1, options.threads)));
+  std::atomic<std::int64_t> tokens{0};
+  std::int64_t all_tokens = 0;
+  for (const auto i : mine) all_tokens += m.parts[static_cast<std::size_t>(i)].tokens;
   const auto work = [&](std::size_t thread) {
+    const auto tell = [&](std::int64_t n) {
+      const auto now = tokens += n;
+      if (thread == 0 && options.progress) options.progress(now, all_tokens);
+    };
     try {
-      for (std::size_t k; (k = next++) < mine.size();) results[k] = verify_part(dir, m, mine[k], options);
+      for (std::size_t k; (k = next++) < mine.size();) results[k] = verify_part(dir, m, mine[k], options, tell);
     } catch (...) {
       errors[thread] = std::current_exception();
     }

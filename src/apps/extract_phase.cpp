@@ -63,6 +63,8 @@ void record_failures(const ProgramContext& context, const dataset::Dataset& data
   }
 }
 
+io::Locks locks(const config::Config& config) { return config.run.locks == "none" ? io::Locks::none : io::Locks::fcntl; }
+
 /// Creates the store on rank 0 unless it is there. Collective over world.
 void create_store(const ProgramContext& context, const dataset::Dataset& data, const io::StoreIdentity& identity) {
   const auto& c = context.config;
@@ -70,7 +72,7 @@ void create_store(const ProgramContext& context, const dataset::Dataset& data, c
     if (!context.world.is_root()) return;
     const auto plan =
         extract::plan_samples(data, identity.vocab_size, c.dataset.max_length, [&] { context.stop.throw_if_stopped(); });
-    io::Store::create(c.store_dir(), identity, plan, c.extract.part_bytes);
+    io::Store::create(c.store_dir(), identity, plan, c.extract.part_bytes, locks(c));
   });
 }
 
@@ -82,8 +84,8 @@ void retry_failed(const ProgramContext& context, io::Store& store) {
       if (store.state(i).kind == io::StateKind::failed &&
           (store.state(i).reason == io::FailReason::nonfinite || store.state(i).reason == io::FailReason::target))
         again.push_back(i);
-    io::set_pending(store, again, "aerie-extract --retry-failed");
-    base::log_info(fmt::format("{} failed samples are to be tried again", again.size()));
+    const auto set = io::set_pending(store, again, "aerie-extract --retry-failed", locks(context.config));
+    base::log_info(fmt::format("{} failed samples are to be tried again", set.size()));
   });
   store.refresh();
 }
@@ -177,6 +179,8 @@ int extract_phase(const ProgramContext& context, const ExtractFlags& flags) {
     extract_options.batch_tokens = c.extract.batch_tokens > 0 ? c.extract.batch_tokens : options.device.is_cpu() ? 4096 : 32768;
     extract_options.commit.commit_bytes = c.extract.commit_bytes;
     extract_options.commit.commit_seconds = c.extract.commit_seconds;
+    extract_options.commit.locks = locks(c);
+    if (c.extract.write_mode == "mpio") extract_options.commit.write_mode = io::WriteMode::mpio;
     const auto self = base::this_process();
     extract_options.commit.holder = fmt::format("job {} host {} pid {}", self.job.empty() ? "-" : self.job, self.host, self.pid);
     base::Progress progress("", "samples", before.total);

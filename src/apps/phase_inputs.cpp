@@ -14,6 +14,7 @@ std::string phase_inputs(const config::Config& config, report::Phase phase) {
   c.train.keep_every = defaults.train.keep_every;
   c.train.transport = defaults.train.transport;
   c.extract.part_bytes = defaults.extract.part_bytes;
+  c.extract.write_mode = defaults.extract.write_mode;
   c.extract.commit_bytes = defaults.extract.commit_bytes;
   c.extract.commit_seconds = defaults.extract.commit_seconds;
   c.extract.batch_tokens = defaults.extract.batch_tokens;

@@ -178,6 +178,12 @@ std::optional<FileLock> FileLock::try_acquire(const std::filesystem::path& path,
   }
   return FileLock(std::move(f));
 }
+void FileLock::downgrade() {
+  struct flock lock {};
+  lock.l_type = F_RDLCK;
+  lock.l_whence = SEEK_SET;
+  if (::fcntl(file_.fd(), F_OFD_SETLK, &lock) != 0) throw_errno(errno, "share the lock " + file_.path().string());
+}
 std::string FileLock::holder(const std::filesystem::path& path) {
   return std::filesystem::exists(path) ? read_text(path) : std::string{};
 }

@@ -134,7 +134,7 @@ Environment::Environment(int& argc, char**& argv) : exceptions_(std::uncaught_ex
   __lsan_disable();  // Open MPI leaves thousands of allocations at exit
 #endif
   int provided = 0;
-  check(MPI_Init_thread(&argc, &argv, MPI_THREAD_FUNNELED, &provided));
+  check(MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &provided));
 #ifdef __SANITIZE_ADDRESS__
   __lsan_enable();
 #endif

@@ -53,6 +53,8 @@ std::vector<Key> keys(Config& c) {
        false},
       {"extract.commit_bytes", &c.extract.commit_bytes, "a group of samples is committed at this size", at_least(1), false},
       {"extract.commit_seconds", &c.extract.commit_seconds, "or at this age", above(0), false},
+      {"extract.write_mode", &c.extract.write_mode,
+       "posix | mpio: mpio writes rows through parallel HDF5; the files are the same", one_of({"posix", "mpio"}), false},
       {"extract.batch_tokens", &c.extract.batch_tokens, "tokens a forward pass; 0: 4096 on CPU, 32768 on GPU", at_least(0),
        false},
 

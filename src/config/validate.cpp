@@ -85,7 +85,6 @@ void validate(const Config& config) {
   if (t.reduce == "fast") fail("train.reduce", "is \"fast\", which is not available yet", "use \"exact\"");
   if (config.eval.every_steps > 0)
     fail("eval.every_steps", "is set, but evaluation during training is not available yet", "use 0");
-  if (config.extract.dtype == "fp8") fail("extract.dtype", "is \"fp8\", which is not available yet", "use \"bf16\"");
   if (config.run.launcher.empty()) fail("run.launcher", "is empty", "for example \"mpirun\"");
 }
 

@@ -31,18 +31,31 @@ std::vector<std::uint16_t> bf16_bits(const at::Tensor& t) {
 
 /// The dealing-out, made on rank 0 from one fresh look at the records and the leases, and shared: ranks that looked for
 /// themselves while another job commits would not see the same. Collective over world.
-io::Assignment own_assignment(const comm::Comm& world, io::Store& store) {
+io::Assignment own_assignment(const comm::Comm& world, io::Store& store, io::Locks locks) {
+  const auto host = world.split_by_host();
+  const auto first_of_host = world.all_gather(host.broadcast(std::int64_t{world.rank()}));  // names the host
   base::Json shared = base::Json::array();
   comm::agree_after(world, "deal out samples", [&] {
     if (!world.is_root()) return;
     store.refresh();
-    const auto skip = io::leased_parts(store);
+    const auto skip = locks == io::Locks::fcntl ? io::leased_parts(store) : std::vector<std::int64_t>{};
     if (!skip.empty()) base::log_info(fmt::format("{} parts are leased by another job and left to it", skip.size()));
-    for (const auto& a : io::assign(store, world.size(), skip)) shared.push_back({{"samples", a.samples}, {"parts", a.parts}});
+    const std::vector<int> hosts(first_of_host.begin(), first_of_host.end());
+    int idle = 0;
+    for (const auto& a : io::assign(store, hosts, skip)) {
+      idle += a.samples.empty();
+      shared.push_back({{"samples", a.samples}, {"parts", a.parts}, {"shared", a.shared}, {"joined", a.joined}});
+    }
+    if (idle > 0)
+      base::log_warning(fmt::format(
+          "{} of {} ranks have nothing to do: the unfinished parts are fewer than the hosts, or the samples left fewer than the "
+          "ranks; a part is never split among hosts (a smaller extract.part_bytes makes more parts in a new store)",
+          idle, world.size()));
   });
   const auto all = base::Json::parse(world.broadcast(shared.dump()));
   const auto& own = all.at(static_cast<std::size_t>(world.rank()));
-  return {own.at("samples").get<std::vector<std::int64_t>>(), own.at("parts").get<std::vector<std::int64_t>>()};
+  const auto list = [&](const char* name) { return own.at(name).get<std::vector<std::int64_t>>(); };
+  return {list("samples"), list("parts"), list("shared"), list("joined")};
 }
 
 /// One rank's work: batches of whole samples through the target, each into the writer.
@@ -114,12 +127,14 @@ ExtractResult extract(const comm::Comm& world, io::Store& store, const dataset::
                       const std::function<void(const io::Counts&)>& progress) {
   ExtractResult result;
   const auto start = std::chrono::steady_clock::now();
-  const auto own = own_assignment(world, store);  // collective over world
+  const auto own = own_assignment(world, store, options.commit.locks);  // collective over world
   std::unique_ptr<io::StoreWriter> writer;
   comm::agree_after(world, "lease parts", [&] {  // collective over world
-    writer = std::make_unique<io::StoreWriter>(store, own.parts, options.commit,
-                                               [](const std::string& line) { base::log_warning(line); });
+    writer =
+        std::make_unique<io::StoreWriter>(store, own, options.commit, [](const std::string& line) { base::log_warning(line); });
   });
+  comm::agree_after(world, "share parts", [&] { writer->share(); });  // collective over world
+  comm::agree_after(world, "join parts", [&] { writer->join(); });    // collective over world
 
   // What the check of the last commit set back to pending is to do again.
   auto todo = own.samples;

@@ -73,6 +73,8 @@ class FileLock {
   static std::optional<FileLock> try_acquire(const std::filesystem::path& path, Mode mode, std::string_view holder);
   /// The text of the last holder, empty when there is none.
   static std::string holder(const std::filesystem::path& path);
+  /// Exclusive to shared, without a moment in between. Throws IoError.
+  void downgrade();
   FileLock(FileLock&&) noexcept = default;
   FileLock& operator=(FileLock&&) noexcept = default;
 

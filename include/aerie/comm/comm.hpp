@@ -59,7 +59,8 @@ class Comm {
   int rank_ = 0, size_ = 1;
 };
 
-/// Starts MPI (MPI_THREAD_FUNNELED) and ends it; while an exception unwinds MPI_Finalize is not called, for peers would
+/// Starts MPI (asks for MPI_THREAD_MULTIPLE, which only parallel HDF5 in a writer thread needs; MPI_THREAD_FUNNELED will do) and
+/// ends it; while an exception unwinds MPI_Finalize is not called, for peers would
 /// wait for it.
 class Environment {
  public:

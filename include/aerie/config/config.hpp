@@ -39,6 +39,7 @@ struct ExtractSection {
   std::int64_t part_bytes = std::int64_t{16} << 30;
   std::int64_t commit_bytes = std::int64_t{128} << 20;
   double commit_seconds = 10.0;
+  std::string write_mode = "posix";  // posix | mpio
   std::int64_t batch_tokens = 0;  // tokens of whole samples per forward; 0: 4096 on CPU, 32768 on GPU
 };
 struct DraftSection {  // 0 or empty: from the target

@@ -30,6 +30,8 @@ enum class FailReason : std::uint32_t {
 };
 std::string_view reason_name(FailReason reason);  // "EMPTY", "TOO_LONG", ...
 enum class StateDtype { bf16, fp8_e4m3 };
+/// none: for file systems whose locks do not work; the user promises that one job at a time writes.
+enum class Locks { fcntl, none };
 
 /// Status of one sample as its record says it. A torn record reads as pending.
 struct SampleState {
@@ -69,8 +71,8 @@ struct Counts {
   std::int64_t done_tokens = 0, total_tokens = 0;
 };
 
-/// Buffers of one sample; vectors keep their capacity between reads. States are raw bf16 bits
-/// (fp8 stores are widened to bf16 on reading).
+/// Buffers of one sample; vectors keep their capacity between reads. States are raw bf16 bits: an fp8 store quantizes them when
+/// they are written (e4m3, a scale per token and state) and widens them to bf16 on reading.
 struct SampleData {
   std::vector<std::uint16_t> aux;       // [T, 3H]
   std::vector<std::uint16_t> last;      // [T, H]
@@ -80,11 +82,12 @@ struct SampleData {
 
 class Store {
  public:
-  /// Creates all parts and, last, the manifest. Returns at once when a manifest with the same plan exists already. Throws
-  /// RefusedError when it exists for another identity or plan (naming the fields), or when parts without a manifest hold records
-  /// that are not pending; IoError on ENOSPC (space is reserved here). Local: call on one rank, then agree.
+  /// Creates all parts and, last, the manifest. When a manifest with the same plan exists already only the parts that
+  /// set_part_aside() moved away are made again; `part_bytes` may differ then, the store keeps its own. Throws RefusedError when
+  /// it exists for another identity or plan (naming the fields), or when parts without a manifest hold records that are not
+  /// pending; IoError on ENOSPC (space is reserved here). Local: call on one rank, then agree.
   static void create(const std::filesystem::path& dir, const StoreIdentity& identity, std::span<const PlannedSample> samples,
-                     std::int64_t part_bytes);
+                     std::int64_t part_bytes, Locks locks = Locks::fcntl);
   /// Opens an existing store read-only and checks manifest, offsets and attributes. Throws MissingInputError (no manifest, a part
   /// is gone), DataError.
   static Store open(const std::filesystem::path& dir);
@@ -128,6 +131,8 @@ struct CompleteMarker {
   std::string verification;   // "full", "fast" or "none"
 };
 void write_complete_marker(const std::filesystem::path& store, const CompleteMarker& marker);
+/// Durably. Nothing to do when it is not there.
+void remove_complete_marker(const std::filesystem::path& store);
 /// True when COMPLETE is there and its counts and manifest hash still hold.
 bool complete_marker_holds(const Store& store);
 

@@ -2,6 +2,7 @@
 // Checks a store without GPU and MPI: manifest, attributes, offsets, index, records; with `full` every done sample's checksum.
 #pragma once
 #include <filesystem>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -15,6 +16,8 @@ struct VerifyOptions {
   int threads = 1;
   int shard = 0, shards = 1;  // parts with index % shards == shard
   std::int64_t vocab_size = 0;
+  /// Called by one thread now and then, with `full`: tokens of the samples checked so far, and of all samples in these parts.
+  std::function<void(std::int64_t done_tokens, std::int64_t total_tokens)> progress;
 };
 struct Finding {
   std::string file;

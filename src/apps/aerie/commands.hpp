@@ -13,6 +13,7 @@ int command_status(int argc, char** argv);
 int command_ledger(int argc, char** argv);
 int command_verify(int argc, char** argv);
 int command_inspect(int argc, char** argv);
+int command_recover(int argc, char** argv);
 int command_accept_missing(int argc, char** argv);
 int command_may_requeue(int argc, char** argv);
 int command_import(int argc, char** argv);

@@ -20,7 +20,7 @@
 namespace aerie::apps {
 
 std::span<const Command> commands() {
-  static constexpr std::array<Command, 11> all{{
+  static constexpr std::array<Command, 12> all{{
       {"init", "make a run: check target and conversations, write a commented aerie.toml", command_init},
       {"run", "do every phase that is not done: prepare, extract, verify, vocab, train, eval, export", command_run},
       {"status", "what is done, what is not, and the next step to take", command_status},
@@ -28,6 +28,7 @@ std::span<const Command> commands() {
       {"vocab", "count loss tokens and choose the draft vocabulary", command_vocab},
       {"verify", "check a run, store or checkpoint against its checksums", command_verify},
       {"inspect", "what a store, checkpoint, dataset, safetensors file or model directory holds", command_inspect},
+      {"recover", "check the whole store, and set what is damaged back to be done again", command_recover},
       {"accept-missing", "record the decision to go on without failed samples", command_accept_missing},
       {"may-requeue", "for job scripts: 0 when the run may be requeued, 93 when it makes no progress", command_may_requeue},
       {"import", "make a dataset of tokenised JSON lines", command_import},

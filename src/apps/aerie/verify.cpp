@@ -10,6 +10,7 @@
 
 #include <array>
 #include <cstdio>
+#include <optional>
 
 #include <fmt/format.h>
 #include <CLI/CLI.hpp>
@@ -27,7 +28,17 @@ class Verification {
   explicit Verification(io::VerifyOptions options) : options_(options) {}
 
   void store(const fs::path& dir) {
+    std::optional<base::Progress> progress;
+    options_.progress = [&](std::int64_t done, std::int64_t total) {
+      if (!progress) progress.emplace("verify", "tokens", total);
+      progress->update(done);
+    };
     const auto r = io::verify_store(dir, options_);
+    for (const auto& part : r.parts)
+      lines_ += fmt::format("{}: {} samples, {} done, {} pending, {} failed, {} faults\n", part.at("file").get<std::string>(),
+                            part.at("n").get<std::int64_t>(), part.at("counts").at("done").get<std::int64_t>(),
+                            part.at("counts").at("pending").get<std::int64_t>(),
+                            part.at("counts").at("failed").get<std::int64_t>(), part.at("findings").get<std::int64_t>());
     for (const auto& f : r.findings) add(f.file, f.sample, f.text, f.code);
     const auto& c = r.counts;
     report_["store"] = {{"path", dir.string()}, {"parts", r.parts},   {"total", c.total}, {"done", c.done},

@@ -70,6 +70,34 @@ TEST_F(Commands, verify_finds_a_flipped_byte_only_with_full) {
   EXPECT_EQ(aerie("verify --full " + run.name()).code, 65);
 }
 
+TEST_F(Commands, recover_sets_back_what_is_damaged_and_nothing_else) {
+  run.make_store({0, 1, 2, 4, 5});
+  const auto clean = aerie("recover " + run.name());
+  EXPECT_EQ(clean.code, 0) << clean.err;
+  EXPECT_NE(clean.out.find("nothing to mend"), std::string::npos) << clean.out;
+  const auto part = run.path() / "store/parts/part-00000.h5";
+  const auto at = test::read(part).find(std::string("\x80\x3f\x80\x3f\x80\x3f\x80\x3f", 8));
+  ASSERT_NE(at, std::string::npos);
+  test::flip_byte(part, static_cast<std::int64_t>(at));
+  const auto damaged = test::read(part);
+  const auto dry = aerie("recover --dry-run " + run.name());
+  EXPECT_EQ(dry.code, 0) << dry.err;
+  EXPECT_NE(dry.out.find("1 damaged samples"), std::string::npos) << dry.out;
+  EXPECT_EQ(test::read(part), damaged) << "a dry run changes nothing";
+  EXPECT_EQ(aerie("recover " + run.name()).code, 0);
+  auto s = aerie("status --json " + run.name()).json().at("samples");
+  EXPECT_EQ(s.at("done"), 4);
+  EXPECT_EQ(s.at("missing"), 1);
+  EXPECT_EQ(aerie("verify --full " + path("store")).code, 0);
+  EXPECT_EQ(run.ledger().back().at("details").at("reopened"), (base::Json{0}));
+  std::filesystem::remove(part);
+  const auto lost = aerie("recover " + run.name());
+  EXPECT_EQ(lost.code, 0) << lost.err;
+  EXPECT_TRUE(std::filesystem::exists(part.string() + ".bad"));
+  test::write(run.path() / "store/manifest.json", "{");
+  EXPECT_EQ(aerie("recover " + run.name()).code, 65);
+}
+
 TEST_F(Commands, verify_names_a_missing_part) {
   run.make_store({0});
   std::filesystem::remove(run.path() / "store/parts/part-00000.h5");

@@ -260,7 +260,7 @@ TEST(CommentedFile, reads_back_as_the_same_config) {
       ++keys;
     }
   }
-  EXPECT_EQ(keys, 62U);
+  EXPECT_EQ(keys, 63U);
 }
 
 TEST(Documentation, holds_the_defaults_as_written) {

@@ -26,9 +26,12 @@ for i, part in enumerate(manifest["parts"]):
     with h5py.File(path, "r") as f:
         expect(f.attrs["part_index"] == i and f.attrs["store_uuid"].decode() == manifest["store_uuid"], f"{path}: identity")
         expect(list(f.attrs["aux_layer_ids"]) == manifest["aux_layer_ids"], f"{path}: aux_layer_ids")
-        expect(f["aux"].attrs["logical_dtype"] == b"bfloat16", f"{path}: logical_dtype")
+        expect(f["aux"].attrs["logical_dtype"].decode() == manifest["logical_dtype"], f"{path}: logical_dtype")
         rows, ids, state = f["row_offset"][:], f["sample_id"][:], f["state"][:]
-        for name in ("aux", "last", "input_ids", "loss_mask", "state"):
+        fp8 = manifest["logical_dtype"] == "float8_e4m3fn"
+        data = ("aux", "last", "input_ids", "loss_mask") + (("aux_scale", "last_scale") if fp8 else ())
+        expect(set(f) == {*data, "state", "row_offset", "sample_id"}, f"{path}: datasets")
+        for name in (*data, "state"):
             d = f[name]
             expect(d.chunks is None, f"{path}: {name} is chunked")
             if d.size:
@@ -44,18 +47,18 @@ for i, part in enumerate(manifest["parts"]):
             expect(own == (xxhash.xxh3_64_intdigest(words) & 0xFFFFFFFF) | 1, f"{path}: self of record {j}")
             if kind == 1:
                 h = xxhash.xxh3_64()
-                for name in ("aux", "last", "input_ids", "loss_mask"):
+                for name in data:
                     h.update(f[name][rows[j]:rows[j + 1]].tobytes())
                 expect(h.intdigest() == xxh3, f"{path}: xxh3 of sample {ids[j]}")
             else:
                 expect(xxh3 == 0, f"{path}: failed sample {ids[j]} has a checksum")
     expect(os.path.getsize(path) == part["bytes"], f"{path}: size")
     with open(path, "rb") as f:
-        data, at, h = f.read(), 0, xxhash.xxh3_128()
+        content, at, h = f.read(), 0, xxhash.xxh3_128()
     for offset, size in sorted(holes):
-        h.update(data[at:offset])
+        h.update(content[at:offset])
         at = offset + size
-    h.update(data[at:])
+    h.update(content[at:])
     expect("xxh3-128:" + h.hexdigest() == part["meta_xxh3"], f"{path}: meta_xxh3")
 body = {k: v for k, v in manifest.items() if k != "manifest_xxh3"}
 text = json.dumps(body, sort_keys=True, separators=(",", ":"), ensure_ascii=False)

@@ -242,7 +242,9 @@ TEST(StoreWriter, SetPendingIsDurableAndRefusesRejectedSamples) {
   const TempDir dir;
   auto store = create_small(dir / "s");
   write_parts(store, all_parts(store), small_policy());
-  io::set_pending(store, std::vector<std::int64_t>{2, 20}, "job 5");
+  EXPECT_TRUE(io::set_pending(store, std::vector<std::int64_t>{2, 20}, "job 5").empty()) << "not as this view shows them";
+  store.refresh();
+  EXPECT_EQ(io::set_pending(store, std::vector<std::int64_t>{2, 20}, "job 5"), (std::vector<std::int64_t>{2, 20}));
   store.refresh();
   EXPECT_EQ(store.state(2).kind, StateKind::pending);
   EXPECT_EQ(store.state(20).kind, StateKind::pending);

@@ -194,8 +194,12 @@ TEST_F(Verify, CompleteMarkerHoldsOnlyWhileItIsTrue) {
   io::write_complete_marker(dir / "s", {store.counts(), "", "full"});
   EXPECT_TRUE(io::complete_marker_holds(store));
   EXPECT_EQ(run(false).code(), ExitCode::done);
-  io::set_pending(store, std::vector<std::int64_t>{3}, "job 1");
   store.refresh();
+  const auto marker = slurp(dir / "s" / "COMPLETE");
+  EXPECT_EQ(io::set_pending(store, std::vector<std::int64_t>{3}, "job 1"), std::vector<std::int64_t>{3});
+  store.refresh();
+  EXPECT_FALSE(std::filesystem::exists(dir / "s" / "COMPLETE")) << "taken away before it became untrue";
+  std::ofstream(dir / "s" / "COMPLETE") << marker;
   EXPECT_FALSE(io::complete_marker_holds(store));
   expect(run(false), ExitCode::data, "COMPLETE", "does not agree");
   write_parts(store, all_parts(store), small_policy());

@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+// `aerie recover`: reads the whole store and sets what is damaged back to be done again: bad samples alone, parts that are lost
+// or damaged beyond their samples as a whole. Nothing that verifies is touched.
+#include <aerie/base/error.hpp>
+#include <aerie/base/log.hpp>
+#include <aerie/config/config.hpp>
+#include <aerie/io/store_writer.hpp>
+#include <aerie/io/verify.hpp>
+#include <aerie/report/ledger.hpp>
+
+#include <algorithm>
+#include <optional>
+#include <set>
+#include <thread>
+
+#include <fmt/format.h>
+#include <CLI/CLI.hpp>
+
+#include "command_line.hpp"
+#include "commands.hpp"
+#include "run_lock.hpp"
+#include "shell_word.hpp"
+
+namespace aerie::apps {
+namespace {
+namespace fs = std::filesystem;
+
+struct Damage {
+  std::vector<std::int64_t> samples;                        // of parts that are otherwise whole
+  std::set<std::int64_t> parts;                             // lost, or damaged beyond their samples
+  std::vector<std::string> leftovers;                       // temporary files
+  bool marker = false;                                      // COMPLETE alone
+  std::vector<std::pair<std::string, std::string>> beyond;  // what cannot be mended here: file, text
+};
+
+std::optional<std::int64_t> part_index(const std::string& file) {
+  long long index = 0;
+  int end = 0;
+  if (std::sscanf(file.c_str(), "parts/part-%lld.h5%n", &index, &end) == 1 && end == static_cast<int>(file.size())) return index;
+  return std::nullopt;
+}
+
+Damage sort_out(const io::VerifyReport& report) {
+  Damage d;
+  for (const auto& f : report.findings) {
+    const auto part = part_index(f.file);
+    if (f.code == base::ExitCode::io || f.file == "manifest.json" || (!part && f.file.ends_with(".h5")))
+      d.beyond.emplace_back(f.file, f.text);  // unreadable, or no store to speak of, or a part that is not this store's
+    else if (f.file == "COMPLETE")
+      d.marker = true;
+    else if (part && f.sample >= 0)
+      d.samples.push_back(f.sample);
+    else if (part)
+      d.parts.insert(*part);
+    else
+      d.leftovers.push_back(f.file);
+  }
+  std::sort(d.samples.begin(), d.samples.end());
+  d.samples.erase(std::unique(d.samples.begin(), d.samples.end()), d.samples.end());
+  return d;
+}
+
+io::VerifyReport check(const fs::path& store, int threads) {
+  io::VerifyOptions options;
+  options.full = true;
+  options.threads = threads;
+  std::optional<base::Progress> progress;
+  options.progress = [&](std::int64_t done, std::int64_t total) {
+    if (!progress) progress.emplace("verify", "tokens", total);
+    progress->update(done);
+  };
+  return io::verify_store(store, options);
+}
+
+/// What extraction and verification said about the store holds no longer.
+void reopen_phases(report::Ledger& ledger, const base::Json& evidence) {
+  const auto state = report::replay(ledger.read());
+  for (const auto phase : {report::Phase::extract, report::Phase::verify}) {
+    const auto found = state.phases.find(phase);
+    if (found != state.phases.end() && found->second.state != report::PhaseState::pending)
+      ledger.phase(phase, report::PhaseState::interrupted, evidence);
+  }
+}
+
+}  // namespace
+
+int command_recover(int argc, char** argv) {
+  CLI::App app("Checks the whole store of a run and sets what is damaged back to be done again.", "aerie recover");
+  std::string run;
+  bool dry_run = false;
+  int threads = static_cast<int>(std::clamp(std::thread::hardware_concurrency(), 1U, 8U));
+  app.add_option("RUN,--run", run, "the run directory")->required();
+  app.add_flag("--dry-run", dry_run, "only say what would be done");
+  app.add_option("--threads", threads, "threads that read")->check(CLI::Range(1, 1024));
+  if (!parse_command_line(app, argc, argv)) return 0;
+
+  const auto config = config::load(run);
+  const auto store = config.store_dir();
+  const auto locks = config.run.locks == "none" ? io::Locks::none : io::Locks::fcntl;
+  std::optional<base::FileLock> lock;
+  if (!dry_run) lock = lock_run(config, base::FileLock::Mode::exclusive, "aerie recover");
+  const auto report = check(store, threads);
+  const auto damage = sort_out(report);
+  const auto& n = report.counts;
+  print(fmt::format("{} of {} samples done and verified, {} failed, {} to do; {} damaged samples, {} damaged parts",
+                    n.done - static_cast<std::int64_t>(damage.samples.size()), n.total, n.failed, n.pending,
+                    damage.samples.size(), damage.parts.size()));
+  for (const auto& f : report.findings) print(fmt::format("FAULT {}: {}", f.file, f.text));
+  if (!damage.beyond.empty())
+    throw base::Error(report.code(), fmt::format("{}: {}", damage.beyond[0].first, damage.beyond[0].second),
+                      "this cannot be mended here: look at the disk, or restore the file");
+  if (report.findings.empty()) return print("nothing to mend"), 0;
+  if (dry_run) return print("dry run: nothing was changed"), 0;
+
+  for (const auto p : damage.parts) io::set_part_aside(store, p, holder_text("aerie recover"), locks);
+  const auto reopened = io::reopen_damaged(store, damage.samples, holder_text("aerie recover"), locks);
+  for (const auto& file : damage.leftovers) fs::remove(store / file);
+  if (damage.marker) io::remove_complete_marker(store);
+  report::Ledger ledger(config.run_dir);
+  const base::Json evidence{{"reopened", reopened},
+                            {"parts_set_aside", damage.parts},
+                            {"leftovers_removed", damage.leftovers},
+                            {"verified", n.done - static_cast<std::int64_t>(damage.samples.size())},
+                            {"reason", "aerie recover found damage in the store"}};
+  ledger.evidence("recover", evidence);
+  reopen_phases(ledger, evidence);
+  print(fmt::format("{} samples set back, {} parts set aside; `aerie run {}` does them again", reopened.size(),
+                    damage.parts.size(), shell_word(config.run_dir.string())));
+  return 0;
+}
+
+}  // namespace aerie::apps
