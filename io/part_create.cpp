@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include <aerie/base/error.hpp>
+#include <aerie/base/fault.hpp>
 #include <aerie/base/log.hpp>
 
 #include "hdf5_handle.hpp"
@@ -143,8 +144,9 @@ void write_hdf5(const std::filesystem::path& path, const Manifest& m, std::int64
 void reserve(const base::File& file, std::int64_t bytes) {
   static std::atomic<bool> warned{false};
   for (;;) {
-    if (::fallocate(file.fd(), 0, 0, bytes) == 0) return;
-    const int e = errno;
+    const int fault = base::fault_point("store.reserve");
+    if (fault == 0 && ::fallocate(file.fd(), 0, 0, bytes) == 0) return;
+    const int e = fault != 0 ? fault : errno;
     if (e == EINTR) continue;
     if (e != EOPNOTSUPP && e != ENOSYS) base::throw_errno(e, fmt::format("reserve {} bytes for {}", bytes, file.path().string()));
     if (!warned.exchange(true))

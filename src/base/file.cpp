@@ -17,7 +17,51 @@
 namespace aerie::base {
 namespace {
 constexpr std::size_t max_call = std::size_t{1} << 30;
+constexpr int max_empty_calls = 1000;  // in a row; a disk that takes nothing is not waited for
+
+/// One call of a full transfer behind its fault point; `call` takes the number of bytes to move. Returns what it returned, with
+/// errno.
+template <class Call>
+ssize_t transfer(const char* point, std::size_t bytes, Call&& call) {
+  bytes = std::min(bytes, max_call);
+  const auto fault = fault_call(point, bytes);
+  if (fault.error != 0) {
+    errno = fault.error;
+    return -1;
+  }
+  if (fault.skip) return static_cast<ssize_t>(bytes);
+  bytes = std::min(bytes, fault.limit);
+  return bytes == 0 ? 0 : call(bytes);
 }
+
+/// Writes all of `bytes` through `call(pointer, count, done)`.
+template <class Call>
+void write_all(const File& file, std::span<const std::byte> bytes, const char* point, const std::string& place, Call&& call) {
+  std::size_t done = 0;
+  int empty = 0;
+  while (done < bytes.size()) {
+    const auto n =
+        transfer(point, bytes.size() - done, [&](std::size_t count) { return call(bytes.data() + done, count, done); });
+    if (n < 0) {
+      if (errno == EINTR) continue;
+      throw_errno(errno, fmt::format("write {}{}", file.path().string(), place));
+    }
+    empty = n == 0 ? empty + 1 : 0;
+    if (empty > max_empty_calls)
+      throw IoError(fmt::format("write {}{}: the file takes no more bytes", file.path().string(), place),
+                    "check the file system");
+    done += static_cast<std::size_t>(n);
+  }
+}
+
+/// fsync(2) or fdatasync(2). EINTR is an error like any other: what happened to the pages is not known.
+void sync_call(const File& file, const char* point, const char* name, int (*call)(int)) {
+  const auto fault = fault_call(point);
+  if (fault.skip) return;
+  if (fault.error != 0) throw_errno(fault.error, fmt::format("{} {}", name, file.path().string()));
+  if (call(file.fd()) != 0) throw_errno(errno, fmt::format("{} {}", name, file.path().string()));
+}
+}  // namespace
 
 File::~File() {
   if (fd_ >= 0) ::close(fd_);
@@ -54,8 +98,9 @@ File open_read(const std::filesystem::path& path) {
 void pread_full(const File& file, std::span<std::byte> bytes, std::int64_t offset) {
   std::size_t done = 0;
   while (done < bytes.size()) {
-    const auto n = ::pread(file.fd(), bytes.data() + done, std::min(max_call, bytes.size() - done),
-                           offset + static_cast<std::int64_t>(done));
+    const auto n = transfer("file.pread", bytes.size() - done, [&](std::size_t count) {
+      return ::pread(file.fd(), bytes.data() + done, count, offset + static_cast<std::int64_t>(done));
+    });
     if (n < 0) {
       if (errno == EINTR) continue;
       throw_errno(errno, fmt::format("read {} at {}", file.path().string(), offset));
@@ -68,28 +113,14 @@ void pread_full(const File& file, std::span<std::byte> bytes, std::int64_t offse
   }
 }
 void pwrite_full(const File& file, std::span<const std::byte> bytes, std::int64_t offset) {
-  std::size_t done = 0;
-  while (done < bytes.size()) {
-    if (const int e = fault_point("file.pwrite")) throw_errno(e, fmt::format("write {} at {}", file.path().string(), offset));
-    const auto n = ::pwrite(file.fd(), bytes.data() + done, std::min(max_call, bytes.size() - done),
-                            offset + static_cast<std::int64_t>(done));
-    if (n < 0) {
-      if (errno == EINTR) continue;
-      throw_errno(errno, fmt::format("write {} at {}", file.path().string(), offset));
-    }
-    done += static_cast<std::size_t>(n);
-  }
+  write_all(file, bytes, "file.pwrite", fmt::format(" at {}", offset),
+            [&](const std::byte* data, std::size_t count, std::size_t done) {
+              return ::pwrite(file.fd(), data, count, offset + static_cast<std::int64_t>(done));
+            });
 }
 void write_full(const File& file, std::span<const std::byte> bytes) {
-  std::size_t done = 0;
-  while (done < bytes.size()) {
-    const auto n = ::write(file.fd(), bytes.data() + done, std::min(max_call, bytes.size() - done));
-    if (n < 0) {
-      if (errno == EINTR) continue;
-      throw_errno(errno, "write " + file.path().string());
-    }
-    done += static_cast<std::size_t>(n);
-  }
+  write_all(file, bytes, "file.write", "",
+            [&](const std::byte* data, std::size_t count, std::size_t) { return ::write(file.fd(), data, count); });
 }
 
 std::int64_t file_size(const File& file) {
@@ -97,14 +128,8 @@ std::int64_t file_size(const File& file) {
   if (::fstat(file.fd(), &st) != 0) throw_errno(errno, "stat " + file.path().string());
   return st.st_size;
 }
-void fsync_file(const File& file) {
-  if (const int e = fault_point("file.fsync")) throw_errno(e, "fsync " + file.path().string());
-  if (::fsync(file.fd()) != 0) throw_errno(errno, "fsync " + file.path().string());
-}
-void fdatasync_file(const File& file) {
-  if (const int e = fault_point("file.fdatasync")) throw_errno(e, "fdatasync " + file.path().string());
-  if (::fdatasync(file.fd()) != 0) throw_errno(errno, "fdatasync " + file.path().string());
-}
+void fsync_file(const File& file) { sync_call(file, "file.fsync", "fsync", ::fsync); }
+void fdatasync_file(const File& file) { sync_call(file, "file.fdatasync", "fdatasync", ::fdatasync); }
 void fsync_directory(const std::filesystem::path& dir) {
   const auto d = open_file(dir.empty() ? "." : dir, O_RDONLY | O_DIRECTORY);
   fsync_file(d);
@@ -134,6 +159,7 @@ void publish_text(const std::filesystem::path& path, std::string_view text, bool
     write_full(f, std::as_bytes(std::span(text)));
     if (durable) fsync_file(f);
     f.close();
+    if (const int e = fault_point("file.rename")) throw_errno(e, "rename to " + path.string());
     if (::rename(tmp.c_str(), path.c_str()) != 0) throw_errno(errno, "rename to " + path.string());
   } catch (...) {
     ::unlink(tmp.c_str());
@@ -143,6 +169,7 @@ void publish_text(const std::filesystem::path& path, std::string_view text, bool
 }
 
 void rename_durable(const std::filesystem::path& from, const std::filesystem::path& to) {
+  if (const int e = fault_point("file.rename")) throw_errno(e, fmt::format("rename {} to {}", from.string(), to.string()));
   if (::rename(from.c_str(), to.c_str()) != 0) throw_errno(errno, fmt::format("rename {} to {}", from.string(), to.string()));
   fsync_directory(to.parent_path());
 }

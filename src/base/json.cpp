@@ -3,6 +3,7 @@
 
 #include <aerie/base/error.hpp>
 #include <aerie/base/file.hpp>
+#include <aerie/base/log.hpp>
 
 #include <fmt/format.h>
 
@@ -56,7 +57,10 @@ std::vector<Json> read_json_lines(const std::filesystem::path& path) {
   while (begin < text.size()) {
     const auto end = text.find('\n', begin);
     ++line;
-    if (end == std::string::npos) break;  // torn
+    if (end == std::string::npos) {  // torn; the next append closes it off
+      log_warning(fmt::format("{}:{}: the last line is cut short and left out", path.string(), line));
+      break;
+    }
     const std::string_view row(text.data() + begin, end - begin);
     begin = end + 1;
     if (row.empty()) continue;
