@@ -40,6 +40,7 @@ void remove_complete_marker(const std::filesystem::path& store) {
 }
 
 void write_complete_marker(const std::filesystem::path& store, const CompleteMarker& marker) {
+  base::remove_temporaries(complete_path(store));  // of a process that was killed
   auto hash = marker.manifest_hash;
   if (hash.empty()) hash = base::xxh3_128_tagged(base::read_text(manifest_path(store)));
   const base::Json j{{"schema", "aerie-store-complete"},

@@ -64,13 +64,16 @@ void refuse_if_used(const fs::path& path) {
   }
 }
 
-void clear_leftovers(const fs::path& parts) {
+/// Under the creation's lock: parts of a creation that was cut short, and its manifest that was not yet renamed.
+void clear_leftovers(const fs::path& dir) {
+  const auto parts = dir / "parts";
   std::vector<fs::path> files;
   for (const auto& entry : fs::directory_iterator(parts)) files.push_back(entry.path());
   for (const auto& f : files)
     if (f.extension() == ".h5") refuse_if_used(f);
   for (const auto& f : files)
     if (f.extension() == ".h5" || f.extension() == ".tmp") fs::remove(f);
+  base::remove_temporaries(manifest_path(dir));
 }
 
 /// All parts together must fit before the first is made: fallocate finds a full disk too, but not before HDF5 has written the
@@ -166,7 +169,7 @@ void Store::create(const fs::path& dir, const StoreIdentity& identity, std::span
     std::optional<base::FileLock> lock;
     if (locks == Locks::fcntl) lock = lock_creation(dir);
     if (exists(dir)) return compare_existing(dir, identity, samples, locks);
-    clear_leftovers(parts);
+    clear_leftovers(dir);
     m.uuid = random_uuid();
     m.part_bytes = part_bytes;
     m.n_samples = static_cast<std::int64_t>(samples.size());

@@ -16,6 +16,9 @@ packages=(build-essential:g++ cmake:cmake ninja-build:ninja ccache:ccache git:gi
   python3:python3 python3-venv libopenmpi-dev openmpi-bin:mpirun libhdf5-openmpi-dev libcli11-dev libtomlplusplus-dev
   nlohmann-json3-dev libfmt-dev libxxhash-dev libssl-dev libgtest-dev unzip:unzip ca-certificates)
 
+# Power-cut tests make file systems in images; only where they must run.
+[[ ${AERIE_REQUIRE:-} != *loop* ]] || packages+=(mount:mount e2fsprogs:mkfs.ext4 xfsprogs:mkfs.xfs)
+
 installed() { # installed PACKAGE[:COMMAND]
   case $1 in
     *:*) command -v "${1#*:}" >/dev/null && return ;;

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <utility>
+#include <vector>
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -166,6 +167,17 @@ void publish_text(const std::filesystem::path& path, std::string_view text, bool
     throw;
   }
   if (durable) fsync_directory(path.parent_path());
+}
+
+void remove_temporaries(const std::filesystem::path& path) {
+  const auto begin = path.filename().string() + ".tmp.";
+  const auto folder = path.has_parent_path() ? path.parent_path() : std::filesystem::path(".");
+  std::error_code error;
+  std::filesystem::directory_iterator it(folder, error);
+  std::vector<std::filesystem::path> found;
+  for (const auto end = std::filesystem::directory_iterator(); !error && it != end; it.increment(error))
+    if (it->path().filename().string().starts_with(begin)) found.push_back(it->path());
+  for (const auto& f : found) std::filesystem::remove(f, error);
 }
 
 void rename_durable(const std::filesystem::path& from, const std::filesystem::path& to) {

@@ -56,6 +56,9 @@ std::string read_text(const std::filesystem::path& path);
 /// directory, fsync, rename, fsync of the directory. `durable = false` leaves out both fsyncs (status files).
 void publish_text(const std::filesystem::path& path, std::string_view text, bool durable = true);
 
+/// Removes what publish_text leaves beside `path` when it is killed. For callers that know that nobody else publishes it now.
+void remove_temporaries(const std::filesystem::path& path);
+
 /// rename(2) then fsync of the parent directory. Throws IoError.
 void rename_durable(const std::filesystem::path& from, const std::filesystem::path& to);
 
