@@ -52,10 +52,11 @@ void run_trial(const std::string& type, Random& random, const Options& options, 
   for (int attempt = 0; attempt < cuts && !bad; ++attempt) {
     const auto pids = start_writers(setup, random.chance(50) ? 2 : 4, std::to_string(attempt));
     std::vector<pid_t> all = pids;
-    if (control == "one-sync" || random.chance(70)) all.push_back(start_pusher(setup.store));
+    if (!control.empty() || random.chance(70)) all.push_back(start_pusher(setup.store));
     const auto before = acknowledgements(setup.logs);
     wait_for_acknowledgements(setup.logs, before + random.pick(control == "no-sync" ? 4 : 1, 40 / cuts), pids);
-    std::this_thread::sleep_for(std::chrono::microseconds(random.pick(0, 30000)));
+    // Without any fdatasync it is the newest samples that are lost, before the kernel has written them of its own accord.
+    if (control != "no-sync") std::this_thread::sleep_for(std::chrono::microseconds(random.pick(0, 30000)));
     const bool running = any_running(pids);
     const auto lengths = log_lengths(setup.logs);
     image.cut_power();

@@ -1,0 +1,198 @@
+# SPDX-License-Identifier: Apache-2.0
+"""tools.store_reader: tools/aerie_store.py against stores that the C++ code writes, while it writes them too.
+
+    store_reader_test.py --source . --program build/cpu/tests/tools/store_maker
+"""
+import argparse
+import importlib.util
+import json
+import os
+import struct
+import subprocess
+import sys
+import tempfile
+import unittest
+
+import h5py
+import numpy as np
+
+ARGS = None
+
+
+def load_reader():
+    spec = importlib.util.spec_from_file_location("aerie_store", os.path.join(ARGS.source, "tools", "aerie_store.py"))
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def make(store, *words):
+    return subprocess.Popen([ARGS.program, store, *words], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+
+def expected(sample, tokens, hidden):
+    """What store_maker writes, by its description: one linear congruential sequence a sample."""
+    # x[n] = a x[n-1] + c, in 32 bits, is x[n] = a^n x[0] + c (1 + a + ... + a^(n-1))
+    powers = np.cumprod(np.full(tokens * (4 * hidden + 2), 1664525, "u4"), dtype="u4")
+    sums = np.cumsum(np.concatenate([np.ones(1, "u4"), powers[:-1]]), dtype="u4")
+    x = powers * np.uint32((sample * 2654435761 + 12345) & 0xFFFFFFFF) + sums * np.uint32(1013904223)
+    states, ids, mask = np.split(x, [4 * hidden * tokens, 4 * hidden * tokens + tokens])
+    bits = ((states >> 16) & 0xBFFF).astype("u2")
+    return {"aux": bits[: 3 * hidden * tokens].reshape(tokens, 3 * hidden), "last": bits[3 * hidden * tokens:].reshape(tokens, hidden),
+            "input_ids": ((ids >> 8) % 1000).astype("i4"), "loss_mask": (mask >> 31).astype("u1")}
+
+
+def command(*args):
+    return subprocess.run([sys.executable, os.path.join(ARGS.source, "tools", "aerie_store.py"), *args], capture_output=True, text=True)
+
+
+class FinishedStore(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.TemporaryDirectory()
+        cls.path = os.path.join(cls.folder.name, "store")
+        made = make(cls.path)
+        made.communicate()
+        assert made.returncode == 0
+        cls.reader = load_reader()
+        cls.store = cls.reader.Store(cls.path)
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.folder.cleanup()
+
+    def test_every_sample_bit_by_bit(self):
+        self.assertEqual(len(self.store), 96)
+        self.assertEqual(self.store.counts(), {"samples": 96, "pending": 0, "done": 94, "failed": 2, "by_reason": {"TOO_LONG": 1, "NONFINITE": 1}})
+        done = self.store.done()
+        self.assertEqual(done, [i for i in range(96) if i not in (13, 40)])
+        for i in (0, 1, 12, 14, 95):
+            tokens = 16 + i * 131 % 251
+            want = expected(i, tokens, 256)
+            got = self.store[i]
+            self.assertEqual(list(got), list(want))
+            for name, rows in want.items():
+                self.assertEqual(got[name].dtype, rows.dtype)
+                self.assertTrue(np.array_equal(got[name], rows), f"sample {i}: {name}")
+            values = self.store.to_float32(got)
+            self.assertEqual(values["aux"].shape, (tokens, 3, 256))
+            again = struct.unpack("<f", struct.pack("<I", int(want["aux"][3, 300]) << 16))[0]
+            self.assertEqual(values["aux"][3, 1, 44], np.float32(again))
+
+    def test_what_is_not_done_is_refused(self):
+        for i, why in ((13, "failed (TOO_LONG)"), (40, "failed (NONFINITE)")):
+            with self.assertRaisesRegex(KeyError, why.replace("(", r"\(").replace(")", r"\)")):
+                self.store[i]
+        for i in (-1, 96):
+            with self.assertRaises(IndexError):
+                self.store[i]
+
+    def test_damage_is_found(self):
+        if self.reader.xxhash is None:
+            self.fail("xxhash is needed for this test")
+        part = os.path.join(self.path, self.store.manifest["parts"][0]["file"])
+        with h5py.File(part, "r") as f:
+            places = {n: f[n].id.get_offset() for n in ("aux", "last", "input_ids", "loss_mask", "state")}
+        for name, offset in places.items():
+            with open(part, "r+b") as f:
+                f.seek(offset)
+                byte = f.read(1)
+                f.seek(offset)
+                f.write(bytes([byte[0] ^ 1]))
+            with self.assertRaises(KeyError if name == "state" else ValueError, msg=name):
+                self.reader.Store(self.path)[0]
+            with open(part, "r+b") as f:
+                f.seek(offset)
+                f.write(byte)
+        self.reader.Store(self.path)[0]
+
+    def test_command_line(self):
+        counts = command(self.path)
+        self.assertEqual(counts.returncode, 0, counts.stderr)
+        self.assertEqual(json.loads(counts.stdout)["done"], 94)
+        one = command(self.path, "2")
+        self.assertEqual(one.returncode, 0, one.stderr)
+        self.assertIn(f"[{16 + 2 * 131 % 251}, 768]", one.stdout)
+        for args, code in ((("/nowhere",), 66), ((self.path, "13"), 65), ((self.path, "96"), 65), ((), 2)):
+            self.assertEqual(command(*args).returncode, code, args)
+
+    def test_works_in_a_forked_process(self):
+        self.store[0]
+        child = os.fork()
+        if child == 0:
+            os._exit(0 if np.array_equal(self.store[1]["aux"], expected(1, 147, 256)["aux"]) else 1)
+        self.assertEqual(os.waitpid(child, 0)[1], 0)
+
+    def test_torch(self):
+        try:
+            import torch
+        except ImportError:
+            self.assertFalse("torch" in os.environ.get("AERIE_REQUIRE", ""), "torch is required here")
+            self.skipTest("no torch: to_torch is optional")
+        tensors = self.store.to_torch(self.store[0])
+        self.assertEqual(tensors["aux"].dtype, torch.bfloat16)
+        self.assertTrue(np.array_equal(tensors["aux"].view(torch.int16).numpy().view("u2").reshape(16, -1), expected(0, 16, 256)["aux"]))
+
+
+class Float8(unittest.TestCase):
+    def test_all_codes(self):
+        values = load_reader().e4m3fn_values()
+        for code in range(256):
+            sign, exponent, mantissa = (-1 if code & 128 else 1), code >> 3 & 15, code & 7
+            if exponent == 15 and mantissa == 7:
+                self.assertTrue(np.isnan(values[code]))
+                continue
+            want = sign * (mantissa / 8 * 2**-6 if exponent == 0 else (1 + mantissa / 8) * 2.0 ** (exponent - 7))
+            self.assertEqual(values[code], want)
+            self.assertEqual(np.signbit(values[code]), code >= 128)
+        self.assertEqual((values[0x7E], values[0x08], values[0x01], values[0x38]), (448, 2**-6, 2**-9, 1))
+
+
+class WhileAWriterRuns(unittest.TestCase):
+    def test_state_and_finished_samples(self):
+        """The writer tells what is durable and stops when it is three groups ahead of the reader; up to there both run at once."""
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "store")
+            writer = make(path, "--step", "7")
+            writer.stdin.write("go\n" * 3)  # it writes some groups ahead of the reader
+            writer.stdin.flush()
+            self.assertEqual(writer.stdout.readline(), "created\n")
+            store = load_reader().Store(path)
+            self.assertEqual(store.counts()["pending"], 95)
+            kept = [h5py.File(os.path.join(path, p["file"]), "r") for p in store.manifest["parts"]]  # plain h5py has them open all along
+            looks, seen, durable = 0, set(), 0
+            while True:
+                done = set(store.done())
+                self.assertTrue(seen <= done, "a sample that was done is not any more")
+                for i in sorted(done - seen) + sorted(seen)[:2]:
+                    got, want = store[i], expected(i, 16 + i * 131 % 251, 256)
+                    self.assertTrue(all(np.array_equal(got[n], want[n]) for n in want), f"sample {i} read while others are written")
+                    part = next(k for k, p in enumerate(store.manifest["parts"]) if p["first"] <= i < p["first"] + p["n"])
+                    with h5py.File(os.path.join(path, store.manifest["parts"][part]["file"]), "r") as f:  # default settings, opened anew
+                        self.assertEqual(f["state"][i - store.first[part]]["status"], 1)
+                if 95 not in done:
+                    with self.assertRaisesRegex(KeyError, "95 is pending"):
+                        store[95]
+                seen, looks = done, looks + 1
+                line = writer.stdout.readline()
+                if not line:
+                    break
+                durable = int(line)
+                self.assertGreaterEqual(len(store.done()), durable, "the writer reported more than a reader sees")
+                writer.stdin.write("go\n")
+                writer.stdin.flush()
+            self.assertEqual(writer.wait(), 0)
+            self.assertEqual((durable, len(store.done())), (94, 94))
+            self.assertGreater(looks, 8)
+            for f in kept:
+                f.close()
+            writer.stdin.close()
+            writer.stdout.close()
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--source", required=True)
+    parser.add_argument("--program", required=True)
+    ARGS, rest = parser.parse_known_args()
+    unittest.main(argv=[sys.argv[0], *rest])
