@@ -91,7 +91,7 @@ void retry_failed(const ProgramContext& context, io::Store& store) {
 }
 
 int finish(const ProgramContext& context, const dataset::Dataset& data, const io::Store& store,
-           const extract::ExtractResult& result) {
+           const extract::ExtractResult& result, const ExtractFlags& flags) {
   const auto counts = store.counts();
   auto evidence = counts_json(counts);
   evidence["tokens"] = result.tokens;
@@ -101,7 +101,8 @@ int finish(const ProgramContext& context, const dataset::Dataset& data, const io
   evidence["inputs"] = phase_inputs(context.config, report::Phase::extract);
   auto& ledger = context.ledger;
   record_failures(context, data, store, result.failed);
-  context.end_details["done"] = counts.done + counts.failed;
+  context.end_details["done"] = samples_settled(counts);
+  context.end_details["samples"] = result.samples;
   context.end_details["progress"] = result.samples > 0;
   context.status.update({{"phase", "extract"}, {"done", counts.done}, {"failed", counts.failed}, {"total", counts.total}}, true);
   base::log_info(fmt::format("{} samples, {} tokens in {} ({} tok/s); store: {} done, {} failed, {} missing of {}",
@@ -114,6 +115,10 @@ int finish(const ProgramContext& context, const dataset::Dataset& data, const io
         fmt::format("stopped by {} with {} of {} samples left",
                     context.stop.reason().empty() ? "another rank" : context.stop.reason(), counts.pending, counts.total),
         "run the same command again: it goes on where it was");
+  }
+  if (counts.pending > 0 && flags.share) {  // whoever ends last finds nothing left and says complete
+    base::log_info(fmt::format("{} samples are in parts that other jobs hold: left to them", counts.pending));
+    return 0;
   }
   if (counts.pending > 0) {
     ledger.phase(report::Phase::extract, report::PhaseState::interrupted, evidence);
@@ -177,6 +182,7 @@ int extract_phase(const ProgramContext& context, const ExtractFlags& flags) {
                       [&] { model = target::TargetModel::load(*dir, options); });  // collective over world
     extract::ExtractOptions extract_options;
     extract_options.batch_tokens = c.extract.batch_tokens > 0 ? c.extract.batch_tokens : options.device.is_cpu() ? 4096 : 32768;
+    extract_options.share = flags.share;
     extract_options.commit.commit_bytes = c.extract.commit_bytes;
     extract_options.commit.commit_seconds = c.extract.commit_seconds;
     extract_options.commit.locks = locks(c);
@@ -200,7 +206,7 @@ int extract_phase(const ProgramContext& context, const ExtractFlags& flags) {
   // Rank 0 decides; the others follow through the agreement at the end.
   int code = 0;
   comm::agree_after(world, "finish", [&] {  // collective over world
-    if (world.is_root()) code = finish(context, *data, *store, result);
+    if (world.is_root()) code = finish(context, *data, *store, result, flags);
   });
   return code;
 }

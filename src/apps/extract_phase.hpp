@@ -7,9 +7,10 @@ namespace aerie::apps {
 
 struct ExtractFlags {
   bool retry_failed = false;
+  bool share = false;
 };
-/// Exit code 0: every sample is done, excluded by rule or decided; 65: undecided failures (named); 75: stopped safely.
-/// Collective.
+/// Exit code 0: every sample is done, excluded by rule or decided, or with `share`: what is left is in parts that other jobs
+/// hold; 65: undecided failures (named); 75: stopped safely. Collective.
 int extract_phase(const ProgramContext& context, const ExtractFlags& flags);
 
 }  // namespace aerie::apps

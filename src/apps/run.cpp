@@ -41,9 +41,10 @@ class Program {
   /// Parses and, unless a flag asked for something else, runs. The code of this rank.
   int run(int argc, char** argv) {
     CLI::App app(spec_.description, program_);
-    bool version = false, json = false, print_config = false, check = false;
+    bool version = false, print_config = false, check = false;
+    bool& json = json_;
     app.add_flag("--version", version, "print what this program was built with and what it loaded");
-    app.add_flag("--json", json, "with --version: as JSON");
+    app.add_flag("--json", json, "with --version, and where a program prints results: as JSON");
     app.add_flag("--print-config", print_config, "print the configuration after file and flags, and stop");
     app.add_flag("--check", check, "check the configuration and every path in it, and stop");
     if (spec_.add_options) spec_.add_options(app);
@@ -119,14 +120,14 @@ class Program {
     ledger_.emplace(config_.run_dir);
     const auto details = attempt_details();
     comm::agree_after(world_, "begin", [&] {
-      if (!world_.is_root()) return;
+      if (!world_.is_root() || !spec_.is_attempt) return;
       base::publish_text(config_.run_dir / "resolved.json",
                          base::Json{{"config", config::to_json(config_)}, {"hash", config::config_hash(config_)}}.dump(1) + "\n");
       attempt_ = ledger_->attempt_begin(program_, details);
     });
     attempt_ = world_.broadcast(attempt_);
     report::StatusFile status(config_.run_dir);
-    const ProgramContext context{config_, world_, stop, *ledger_, attempt_, status, end_details_};
+    const ProgramContext context{config_, world_, stop, *ledger_, attempt_, status, json_, end_details_};
     return spec_.body(context);
   }
 
@@ -140,13 +141,18 @@ class Program {
     for (int p = 0; p <= static_cast<int>(report::Phase::bench); ++p)
       if (report::phase_name(static_cast<report::Phase>(p)) == spec_.name)
         inputs = phase_inputs(config_, static_cast<report::Phase>(p));
-    return {{"inputs", inputs},
-            {"ranks", world_.size()},
-            {"hosts", hosts},
-            {"boot_ids", by_host},
-            {"versions", version_record()},
-            {"config_hash", config::config_hash(config_)},
-            {"restart_count", self.restart_count}};
+    base::Json details{{"inputs", inputs},
+                       {"ranks", world_.size()},
+                       {"hosts", hosts},
+                       {"boot_ids", by_host},
+                       {"versions", version_record()},
+                       {"config_hash", config::config_hash(config_)},
+                       {"restart_count", self.restart_count}};
+    comm::agree_after(world_, "work done so far", [&] {
+      if (!world_.is_root() || !spec_.done_so_far) return;
+      if (const auto done = spec_.done_so_far(config_)) details["done"] = *done;
+    });
+    return details;
   }
 
   void close_phase(const Outcome& end) {
@@ -164,6 +170,7 @@ class Program {
   std::optional<base::FileLock> lock_;  // held until the end is recorded
   std::optional<report::Ledger> ledger_;
   std::int64_t attempt_ = 0;
+  bool json_ = false;
   base::Json end_details_ = base::Json::object();
 };
 

@@ -3,6 +3,7 @@
 // `return apps::run_mpi_program(argc, argv, {...})`; its body is called on every rank and returns an exit code or throws.
 #pragma once
 #include <functional>
+#include <optional>
 #include <string>
 
 #include <aerie/comm/comm.hpp>
@@ -24,6 +25,7 @@ struct ProgramContext {
   report::Ledger& ledger;      // used on rank 0 only
   std::int64_t attempt = 0;    // the same on all ranks
   report::StatusFile& status;  // used on rank 0 only
+  bool json = false;           // --json was given
   base::Json& end_details;     // goes into the attempt's end line (rank 0's): "progress", "done", ...
 };
 
@@ -32,6 +34,9 @@ struct ProgramSpec {
   std::string description;  // one line, for --help
   enum class Lock { exclusive, shared, none } lock = Lock::exclusive;
   std::function<void(CLI::App&)> add_options = {};  // flags of this program alone
+  /// Work done so far, for the begin line and so for the no-progress guard. Called on rank 0.
+  std::function<std::optional<std::int64_t>(const config::Config&)> done_so_far = {};
+  bool is_attempt = true;  // false: leaves no lines in the ledger and no resolved.json
   std::function<int(const ProgramContext&)> body;
 };
 

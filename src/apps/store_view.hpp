@@ -27,6 +27,12 @@ struct StoreView {
 /// Nothing when there is no store yet. Ids come from the dataset, texts and decisions from the ledger.
 std::optional<StoreView> view_store(const config::Config& config);
 
+/// Samples that extraction has settled so far: done, or failed at extraction (not those that planning left out). 0 without a
+/// store.
+std::int64_t samples_settled(const config::Config& config);
+/// The same of counts at hand.
+std::int64_t samples_settled(const io::Counts& counts);
+
 /// "a, b, c and 12 more": at most `most` names.
 std::string name_some(const std::vector<NotDone>& samples, std::size_t most = 10);
 /// The accept-missing command for these samples.

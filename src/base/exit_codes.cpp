@@ -27,12 +27,16 @@ constexpr std::array<ExitCodeInfo, 11> table{{
      "repair the cause, then start with --reset-attempts"},
 }};
 
-constexpr std::array<ExitCodeInfo, 6> launcher_table{{
+constexpr std::array<ExitCodeInfo, 8> launcher_table{{
     {ExitCode{1}, "launcher", "Something died without a code of its own.", "requeue while there is progress", "see the log"},
     {ExitCode{134}, "launcher", "A process aborted (SIGABRT).", "requeue while there is progress", "see the log"},
     {ExitCode{137}, "launcher", "A process was killed (SIGKILL), often for memory.", "requeue while there is progress",
      "see the log and the node's memory"},
+    {ExitCode{138}, "launcher", "A stop signal (SIGUSR1) met a program that was only just starting.", "requeue, as after 75",
+     "nothing"},
     {ExitCode{139}, "launcher", "A process crashed (SIGSEGV).", "requeue while there is progress", "report it with the log"},
+    {ExitCode{140}, "launcher", "A stop signal (SIGUSR2) met a program that was only just starting.", "requeue, as after 75",
+     "nothing"},
     {ExitCode{143}, "launcher", "A process was ended (SIGTERM).", "requeue while there is progress", "see the log"},
     {ExitCode{205}, "launcher", "mpirun (Open MPI 4.1) lost a node.",
      "wait for Slurm's own requeue, then requeue while there is progress", "check the named node"},

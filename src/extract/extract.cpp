@@ -6,11 +6,14 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <thread>
 
 #include <ATen/ATen.h>
 #include <c10/util/Exception.h>
 #include <fmt/format.h>
+#include <unistd.h>
 
+#include <aerie/base/host.hpp>
 #include <aerie/base/log.hpp>
 #include <aerie/comm/agree.hpp>
 
@@ -29,24 +32,35 @@ std::vector<std::uint16_t> bf16_bits(const at::Tensor& t) {
   return bits;
 }
 
+/// Leaves one part in the assignment; which one differs from process to process, so that jobs that start together seldom meet.
+void keep_one_part(const io::Store& store, io::Assignment& a) {
+  if (a.parts.size() < 2) return;
+  const auto chosen = a.parts[static_cast<std::size_t>(base::this_process().start_ticks + ::getpid()) % a.parts.size()];
+  const auto& part = store.parts()[static_cast<std::size_t>(chosen)];
+  a.parts = {chosen};
+  std::erase_if(a.samples, [&](std::int64_t s) { return s < part.first || s >= part.first + part.n; });
+}
+
 /// The dealing-out, made on rank 0 from one fresh look at the records and the leases, and shared: ranks that looked for
 /// themselves while another job commits would not see the same. Collective over world.
-io::Assignment own_assignment(const comm::Comm& world, io::Store& store, io::Locks locks) {
+io::Assignment own_assignment(const comm::Comm& world, io::Store& store, const ExtractOptions& options) {
   const auto host = world.split_by_host();
   const auto first_of_host = world.all_gather(host.broadcast(std::int64_t{world.rank()}));  // names the host
   base::Json shared = base::Json::array();
   comm::agree_after(world, "deal out samples", [&] {
     if (!world.is_root()) return;
     store.refresh();
-    const auto skip = locks == io::Locks::fcntl ? io::leased_parts(store) : std::vector<std::int64_t>{};
-    if (!skip.empty()) base::log_info(fmt::format("{} parts are leased by another job and left to it", skip.size()));
+    const auto skip = options.commit.locks == io::Locks::fcntl ? io::leased_parts(store) : std::vector<std::int64_t>{};
+    if (!skip.empty() && !options.share)
+      base::log_info(fmt::format("{} parts are leased by another job and left to it", skip.size()));
     const std::vector<int> hosts(first_of_host.begin(), first_of_host.end());
     int idle = 0;
-    for (const auto& a : io::assign(store, hosts, skip)) {
+    for (auto& a : options.share ? io::assign(store, world.size(), skip) : io::assign(store, hosts, skip)) {
+      if (options.share) keep_one_part(store, a);
       idle += a.samples.empty();
       shared.push_back({{"samples", a.samples}, {"parts", a.parts}, {"shared", a.shared}, {"joined", a.joined}});
     }
-    if (idle > 0)
+    if (idle > 0 && !options.share)
       base::log_warning(fmt::format(
           "{} of {} ranks have nothing to do: the unfinished parts are fewer than the hosts, or the samples left fewer than the "
           "ranks; a part is never split among hosts (a smaller extract.part_bytes makes more parts in a new store)",
@@ -120,21 +134,42 @@ std::vector<FailedNow> gather_failures(const comm::Comm& world, const std::vecto
   return all;
 }
 
-}  // namespace
-
-ExtractResult extract(const comm::Comm& world, io::Store& store, const dataset::Dataset& data, const target::TargetModel& target,
-                      const ExtractOptions& options, stop::StopToken& stop,
-                      const std::function<void(const io::Counts&)>& progress) {
-  ExtractResult result;
-  const auto start = std::chrono::steady_clock::now();
-  const auto own = own_assignment(world, store, options.commit.locks);  // collective over world
+/// A rank's share of what is left, and the writer that holds its parts.
+struct Lease {
+  io::Assignment own;
   std::unique_ptr<io::StoreWriter> writer;
-  comm::agree_after(world, "lease parts", [&] {  // collective over world
-    writer =
-        std::make_unique<io::StoreWriter>(store, own, options.commit, [](const std::string& line) { base::log_warning(line); });
-  });
-  comm::agree_after(world, "share parts", [&] { writer->share(); });  // collective over world
-  comm::agree_after(world, "join parts", [&] { writer->join(); });    // collective over world
+};
+
+/// Deals out and leases. Another job may take a part between the look and the lease: then all ranks give theirs back and the deal
+/// is made anew, in which that part is left out. Collective over world.
+Lease lease_parts(const comm::Comm& world, io::Store& store, const ExtractOptions& options) {
+  for (int tries = 1;; ++tries) {
+    Lease lease;
+    lease.own = own_assignment(world, store, options);  // collective over world
+    const auto error = base::capture([&] {
+      comm::agree_after(world, "lease parts", [&] {  // collective over world
+        lease.writer = std::make_unique<io::StoreWriter>(store, lease.own, options.commit,
+                                                         [](const std::string& line) { base::log_warning(line); });
+      });
+    });
+    if (!error) {
+      comm::agree_after(world, "share parts", [&] { lease.writer->share(); });  // collective over world
+      comm::agree_after(world, "join parts", [&] { lease.writer->join(); });    // collective over world
+      return lease;
+    }
+    if (error->code() != base::ExitCode::refused || tries == 20) throw base::Error(*error);
+    lease.writer.reset();
+    std::this_thread::sleep_for(std::chrono::milliseconds(20 * tries + ::getpid() % 50));
+  }
+}
+
+/// One deal of parts, worked off. Collective over world.
+ExtractResult extract_deal(const comm::Comm& world, io::Store& store, const dataset::Dataset& data,
+                           const target::TargetModel& target, const ExtractOptions& options, stop::StopToken& stop,
+                           const std::function<void(const io::Counts&)>& progress, bool& had_parts) {
+  ExtractResult result;
+  const auto [own, writer] = lease_parts(world, store, options);                               // collective over world
+  had_parts = world.max(static_cast<std::int64_t>(own.parts.size() + own.joined.size())) > 0;  // collective over world
 
   // What the check of the last commit set back to pending is to do again.
   auto todo = own.samples;
@@ -176,10 +211,31 @@ ExtractResult extract(const comm::Comm& world, io::Store& store, const dataset::
   std::sort(result.reopened.begin(), result.reopened.end());
   result.samples = world.sum(result.samples);
   result.tokens = world.sum(result.tokens);
+  return result;
+}
+
+}  // namespace
+
+ExtractResult extract(const comm::Comm& world, io::Store& store, const dataset::Dataset& data, const target::TargetModel& target,
+                      const ExtractOptions& options, stop::StopToken& stop,
+                      const std::function<void(const io::Counts&)>& progress) {
+  ExtractResult all;
+  const auto start = std::chrono::steady_clock::now();
+  for (bool more = true; more && !all.stopped;) {
+    auto deal = extract_deal(world, store, data, target, options, stop, progress, more);  // collective over world
+    more = more && options.share;
+    all.stopped = deal.stopped;
+    all.samples += deal.samples;
+    all.tokens += deal.tokens;
+    all.failed.insert(all.failed.end(), deal.failed.begin(), deal.failed.end());
+    all.reopened.insert(all.reopened.end(), deal.reopened.begin(), deal.reopened.end());
+  }
+  std::sort(all.failed.begin(), all.failed.end(), [](const auto& a, const auto& b) { return a.sample < b.sample; });
+  std::sort(all.reopened.begin(), all.reopened.end());
   store.refresh();
   if (world.is_root() && progress) progress(store.counts());
-  result.seconds = seconds_since(start);
-  return result;
+  all.seconds = seconds_since(start);
+  return all;
 }
 
 }  // namespace aerie::extract

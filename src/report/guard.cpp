@@ -26,6 +26,15 @@ bool is_this_process(const Json& begin) {
          p->value("pid", std::int64_t{0}) == self.pid && p->value("start_ticks", std::int64_t{0}) == self.start_ticks;
 }
 
+/// True for the begin line of another task of the array that `job` is a task of.
+bool is_sibling(const Json& begin, const std::string& job) {
+  const auto array = job.substr(0, job.find('_') + 1);  // "12_", empty when it is no array task
+  const auto p = begin.find("process");
+  if (array.empty() || p == begin.end()) return false;
+  const auto theirs = p->value("job", "");
+  return theirs != job && theirs.starts_with(array);
+}
+
 /// Notes that `done` units of work exist. More than ever before is progress of `maker`, or of the newest attempt before this
 /// process's.
 void note_done(std::vector<Trial>& trials, Trial* maker, std::optional<std::int64_t>& most, std::int64_t done) {
@@ -44,7 +53,7 @@ std::optional<std::int64_t> done_in(const Json& line) {
 }  // namespace
 
 std::int64_t attempts_without_progress(const std::vector<Json>& lines, const std::string& program,
-                                       std::optional<std::int64_t> done_now) {
+                                       std::optional<std::int64_t> done_now, const std::string& job) {
   std::vector<Trial> trials;
   std::optional<std::int64_t> most_done;
   std::int64_t highest_step = -1;
@@ -68,6 +77,7 @@ std::int64_t attempts_without_progress(const std::vector<Json>& lines, const std
       } else if (kind == "attempt" && line.at("program") == program) {
         const auto number = line.at("number").get<std::int64_t>();
         if (line.at("event") == "begin") {
+          if (is_sibling(line, job)) continue;
           if (const auto done = done_in(line)) note_done(trials, nullptr, most_done, *done);
           trials.push_back({number, -1, false, false, is_this_process(line)});
           continue;

@@ -110,6 +110,7 @@ void Ledger::sample_failed(std::int64_t sample, const std::string& id, const std
 void Ledger::todo(const std::string& content, const std::string& priority, const std::string& status, const Json& details) {
   append("todo", {{"content", content}, {"priority", priority}, {"status", status}, {"details", details}});
 }
+void Ledger::submitted(const Json& details) { append("submit", {{"details", details}}); }
 void Ledger::checkpoint_published(std::int64_t step, const std::string& path, const std::string& manifest_hash) {
   append("checkpoint", {{"step", step}, {"path", path}, {"manifest_hash", manifest_hash}});
 }

@@ -50,8 +50,14 @@ void StopToken::install_handlers() {
   action.sa_handler = aerie_stop_on_signal;
   action.sa_flags = SA_RESTART;
   sigemptyset(&action.sa_mask);
-  for (const int number : {SIGUSR2, SIGUSR1, SIGTERM})
+  sigset_t handled;
+  sigemptyset(&handled);
+  for (const int number : {SIGUSR2, SIGUSR1, SIGTERM}) {
     base::expect(::sigaction(number, &action, nullptr) == 0, "sigaction accepts the handler");
+    sigaddset(&handled, number);
+  }
+  // Job scripts start programs with these blocked: what came while the libraries were loaded waits, and is delivered here.
+  base::expect(::sigprocmask(SIG_UNBLOCK, &handled, nullptr) == 0, "sigprocmask accepts the set");
 }
 
 std::optional<double> StopToken::end_time_from_environment() {

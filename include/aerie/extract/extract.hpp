@@ -25,6 +25,9 @@ std::vector<io::PlannedSample> plan_samples(const dataset::Dataset& data, std::i
 
 struct ExtractOptions {
   std::int64_t batch_tokens = 4096;  // tokens of whole samples per forward
+  /// One of several jobs on one store: each rank takes one part after the other, so that nobody sits on parts that another could
+  /// do. Otherwise all parts that are free are dealt out at once.
+  bool share = false;
   io::CommitPolicy commit;
 };
 

@@ -39,6 +39,8 @@ class Ledger {
   void decision(const std::string& what, const base::Json& details);
   void sample_failed(std::int64_t sample, const std::string& id, const std::string& reason, const std::string& text);
   void todo(const std::string& content, const std::string& priority, const std::string& status, const base::Json& details = {});
+  /// kind "submit": details {"jobs": [{"phase", "job", "script"}], "array"}.
+  void submitted(const base::Json& details);
   void checkpoint_published(std::int64_t step, const std::string& path, const std::string& manifest_hash);
 
   /// All whole lines; none when there is no file. Throws DataError naming the line when one in the middle is damaged.
@@ -88,8 +90,9 @@ RunState replay(const std::vector<base::Json>& lines);
 /// "progress": true in the end line, a checkpoint of a higher step than any published before, or more "done" than any attempt
 /// before had. An attempt that ended 0, or that made progress, ends the row; one that ended 75 without progress counts neither
 /// way; nor does the calling process's own. A "reset-attempts" decision clears all before it. `done_now`: work done by now, where
-/// the caller can count it, so that an attempt that died after commits gets credit.
+/// the caller can count it, so that an attempt that died after commits gets credit. `job`, when it is a task of a job array
+/// ("12_3"): the attempts of the array's other tasks, which run at the same time, are passed over.
 std::int64_t attempts_without_progress(const std::vector<base::Json>& lines, const std::string& program,
-                                       std::optional<std::int64_t> done_now = std::nullopt);
+                                       std::optional<std::int64_t> done_now = std::nullopt, const std::string& job = {});
 
 }  // namespace aerie::report

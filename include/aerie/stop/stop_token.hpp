@@ -15,7 +15,8 @@ enum class Request : std::int64_t { none = 0, save_now = 1, stop = 2 };
 
 class StopToken {
  public:
-  /// Installs the handlers (call before MPI starts; they stay until the process ends).
+  /// Installs the handlers (call before MPI starts; they stay until the process ends) and unblocks their signals, so that one
+  /// that came before, to a program started with them blocked, is seen.
   static void install_handlers();
 
   /// `run` may be empty (no files are looked at). Only `watches_files` ranks (rank 0) look at files and clock, at most every

@@ -1,13 +1,19 @@
 # shellcheck shell=bash
 # Sourced by every job script: run one program after the other, pass one signal on, act on the exit code.
-# The exit codes are those of `aerie explain-exit`. Needs RUN and site.env's settings.
+# The exit codes are those of `aerie explain-exit`. Needs RUN and AERIE_JOBS; sources the site's settings.
 
 say() { echo "$(date +%FT%T) job: $*"; }
 
 # The only trap. A shell in `wait` with several traps loses one of two signals that arrive together, and Slurm sends CONT with each.
 pid=
-warned=
+warned=${warned:-} # the script may have been warned before it came here
 trap 'say "got USR2"; warned=1; [ -z "$pid" ] || kill -USR2 "$pid"' USR2
+
+PATH=${AERIE_BIN:+$AERIE_BIN:}$PATH
+set +u # modules and Spack do not work under it
+# shellcheck source=jobs/slurm/examples/site-modules.env
+. "${AERIE_SITE:-$AERIE_JOBS/site.env}"
+set -u
 
 # An array's last task has the array's own id; only this form means one task.
 id=${SLURM_ARRAY_JOB_ID:+${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID}
@@ -24,19 +30,70 @@ if [ -z "$end" ]; then
 fi
 export AERIE_END_TIME=$end
 
-# requeue CODE: back into the queue while there is progress. Slurm ends the script while it sleeps.
+# A stop signal while a program loads its libraries would kill it (138, 140, 143). Started with the signals blocked, it finds them
+# waiting when its handlers are there. Needs coreutils 8.31; without it the codes 138 and 140 are taken for what they are.
+blocked=(env --block-signal=USR1 --block-signal=USR2 --block-signal=TERM)
+"${blocked[@]}" true 2>/dev/null || blocked=()
+
+# linger SECONDS: sleeps on through signals; Slurm may end the script here.
+linger() {
+  sleep "$1" &
+  local sleeper=$!
+  while kill -0 "$sleeper" 2>/dev/null; do wait "$sleeper"; done
+}
+
+# resubmit CODE: for jobs that Slurm may not requeue. A new job takes this one's place, also for those that wait for it.
+resubmit() {
+  local new job waits
+  new=$(env -u SLURM_RESTART_COUNT sbatch --parsable "${AERIE_SCRIPT:?the job has Requeue=0, and AERIE_SCRIPT does not name its script}") || {
+    say "exit $1: Requeue=0, and sbatch refused"
+    exit "$1"
+  }
+  new=${new%%;*}
+  say "exit $1: Requeue=0, so job $new takes over from $id"
+  squeue -h -t PENDING -o '%i %E' | while read -r job waits; do
+    waits=$(sed 's/([a-z_]*)//g' <<<"$waits") # afterok:12(unfulfilled)
+    case ,$waits, in
+      *":$id,"* | *":$id:"*) scontrol update JobId="$job" Dependency="${waits//:$id/:$new}" ;;
+    esac
+  done
+  exit "$1"
+}
+
+# requeue CODE: back into the queue while there is progress.
 requeue() {
   if [ -e "$RUN/stop" ]; then
     say "exit $1, stop file: no requeue"
     exit "$1"
   fi
-  if ! aerie may-requeue --run "$RUN" "$1"; then
-    say "exit $1: no progress"
-    exit 93
-  fi
-  say "exit $1: requeue $id"
-  scontrol requeue "$id" && { sleep 600 & wait $!; }
-  say "requeue refused"
+  local rc=0 tries
+  aerie may-requeue --run "$RUN" --program "$AERIE_PROGRAM" "$1" || rc=$?
+  case $rc in
+    0) ;;
+    93)
+      say "exit $1: no progress"
+      exit 93
+      ;;
+    *)
+      say "exit $1: may-requeue failed ($rc), so no requeue"
+      exit "$1"
+      ;;
+  esac
+  for tries in 1 2 3 4 5 6 7 8 9 10 11 12; do
+    say "exit $1: requeue $id"
+    scontrol requeue "$id" && linger 600 # Slurm ends the script here
+    case $(scontrol -o show job "$id" 2>/dev/null) in
+      *' Requeue=0 '*) resubmit "$1" ;;
+      '')
+        say "no answer from slurmctld (try $tries)"
+        linger 10
+        ;;
+      *)
+        say "requeue refused" # Slurm has requeued it already, or somebody cancelled it
+        exit "$1"
+        ;;
+    esac
+  done
   exit "$1"
 }
 
@@ -63,23 +120,49 @@ step() {
     2 | 65 | 66 | 69 | 70 | 74 | 78 | 93 | 126 | 127) exit "$rc" ;;
     205) # mpirun lost a node: Slurm requeues by itself, later; ending now would leave the job FAILED
       say "node lost: the requeue is Slurm's"
-      sleep "${AERIE_LINGER:-400}" &
-      wait $!
+      linger "${AERIE_LINGER:-400}"
       requeue "$rc"
       ;;
-    *) requeue "$rc" ;; # 75, 76; 1, 134, 137, 139, 143: something died
+    138 | 140) requeue 75 ;; # a warning met a program before its first instruction
+    *) requeue "$rc" ;;      # 75, 76; 1, 134, 137, 139, 143: something died
   esac
 }
 
-# mpi PROGRAM ARGS...: one rank per GPU (or AERIE_RANKS_PER_NODE) on every node of the job.
-mpi() {
-  local n=$SLURM_JOB_NUM_NODES g=${AERIE_RANKS_PER_NODE:-$GPUS_PER_NODE}
+# launch NODES RANKS_PER_NODE PROGRAM ARGS...
+launch() {
+  local n=$1 g=$2
+  shift 2
   case ${LAUNCHER:-srun} in
-    srun) step srun --mpi=pmix --kill-on-bad-exit=1 -N"$n" -n$((n * g)) ${CPUS_PER_TASK:+--cpus-per-task="$CPUS_PER_TASK"} "$@" ;;
-    mpirun) step mpirun -q -n $((n * g)) --map-by "ppr:$g:node" "$@" ;;
+    srun)
+      step srun --mpi=pmix --kill-on-bad-exit=1 -N"$n" -n$((n * g)) ${CPUS_PER_TASK:+--cpus-per-task="$CPUS_PER_TASK"} \
+        "${blocked[@]}" "$@"
+      ;;
+    mpirun) step mpirun -q -n $((n * g)) --map-by "ppr:$g:node" "${blocked[@]}" "$@" ;;
     *)
       say "LAUNCHER is $LAUNCHER, known are srun and mpirun"
       exit 2
       ;;
   esac
 }
+
+# begin PHASE PROGRAM: ends the job when the phase is complete, for Slurm may run a finished job again. PROGRAM is whose attempts
+# the no-progress guard counts.
+begin() {
+  AERIE_PROGRAM=$2
+  local state
+  if [ -e "$RUN/stop" ]; then
+    say "stop file: nothing to do"
+    exit 0
+  fi
+  state=$(aerie status "$RUN" --phase "$1") || state=unknown
+  say "$1: $state"
+  [ "$state" != complete ] || exit 0
+}
+
+# preflight: are the nodes of this job fit to work? One rank on each.
+preflight() { launch "$SLURM_JOB_NUM_NODES" 1 aerie-preflight --run "$RUN" --nodes "$SLURM_JOB_NUM_NODES" --warning "${AERIE_WARNING:-300}"; }
+
+# mpi PROGRAM ARGS...: one rank per GPU (or AERIE_RANKS_PER_NODE) on every node of the job.
+mpi() { launch "$SLURM_JOB_NUM_NODES" "${AERIE_RANKS_PER_NODE:-$GPUS_PER_NODE}" "$@"; }
+# solo PROGRAM ARGS...: one process.
+solo() { launch 1 1 "$@"; }

@@ -9,6 +9,7 @@ namespace aerie::apps {
 int command_init(int argc, char** argv);
 int command_vocab(int argc, char** argv);
 int command_run(int argc, char** argv);
+int command_submit(int argc, char** argv);
 int command_status(int argc, char** argv);
 int command_ledger(int argc, char** argv);
 int command_verify(int argc, char** argv);

@@ -23,6 +23,7 @@ std::span<const Command> commands() {
   static constexpr std::array<Command, 12> all{{
       {"init", "make a run: check target and conversations, write a commented aerie.toml", command_init},
       {"run", "do every phase that is not done: prepare, extract, verify, vocab, train, eval, export", command_run},
+      {"submit", "what is not done yet, as a chain of Slurm jobs", command_submit},
       {"status", "what is done, what is not, and the next step to take", command_status},
       {"ledger", "the record of a run", command_ledger},
       {"vocab", "count loss tokens and choose the draft vocabulary", command_vocab},

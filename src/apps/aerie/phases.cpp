@@ -99,6 +99,16 @@ std::optional<std::string> output_fault(const config::Config& c, Phase phase, co
 }
 }  // namespace
 
+report::Phase phase_named(const std::string& name) {
+  std::vector<std::string> names;
+  for (const auto p : pipeline) {
+    if (report::phase_name(p) == name) return p;
+    names.emplace_back(report::phase_name(p));
+  }
+  throw base::ConfigError(fmt::format("unknown phase '{}'", name),
+                          fmt::format("did you mean '{}'?", config::nearest_of(name, names)));
+}
+
 std::optional<std::string> why_not_done(const config::Config& config, const report::RunState& state, report::Phase phase) {
   const auto record = state.phases.find(phase);
   if (record == state.phases.end() || record->second.state == report::PhaseState::pending) return "not done yet";

@@ -13,6 +13,9 @@ namespace aerie::apps {
 inline constexpr std::array pipeline{report::Phase::prepare, report::Phase::extract, report::Phase::verify, report::Phase::vocab,
                                      report::Phase::train,   report::Phase::eval,    report::Phase::export_};
 
+/// Throws ConfigError naming the nearest known phase.
+report::Phase phase_named(const std::string& name);
+
 /// Why `phase` must run; nothing when the ledger says complete, nothing it depends on was done later or is configured otherwise,
 /// and what it made is still there. Throws nothing for damaged outputs: they are a reason.
 std::optional<std::string> why_not_done(const config::Config& config, const report::RunState& state, report::Phase phase);

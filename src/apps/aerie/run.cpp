@@ -4,6 +4,7 @@
 #include <aerie/base/log.hpp>
 
 #include <algorithm>
+#include <csignal>
 #include <cstdlib>
 #include <sstream>
 #include <thread>
@@ -52,6 +53,19 @@ std::vector<std::string> launcher(const config::Config& c, int ranks) {
   return words;
 }
 
+/// The phases that run in this process publish what they make in one last step, so that the way to stop one is to end at once.
+void end_on_signals() {
+  struct sigaction action {};
+  action.sa_handler = [](int) { ::_exit(static_cast<int>(base::ExitCode::stopped)); };
+  sigset_t ending;
+  sigemptyset(&ending);
+  for (const int number : {SIGTERM, SIGINT, SIGUSR1, SIGUSR2}) {
+    ::sigaction(number, &action, nullptr);
+    sigaddset(&ending, number);
+  }
+  ::sigprocmask(SIG_UNBLOCK, &ending, nullptr);  // job scripts start programs with them blocked
+}
+
 class Pipeline {
  public:
   Pipeline(const config::Config& c, int ranks)
@@ -92,16 +106,6 @@ class Pipeline {
   std::vector<std::string> flags_;
 };
 
-Phase phase_of(const std::string& name) {
-  std::vector<std::string> names;
-  for (const auto p : pipeline) {
-    if (report::phase_name(p) == name) return p;
-    names.emplace_back(report::phase_name(p));
-  }
-  throw base::ConfigError(fmt::format("unknown phase '{}'", name),
-                          fmt::format("did you mean '{}'?", config::nearest_of(name, names)));
-}
-
 /// Ends the command for a phase that did not end well.
 int stop_at(const config::Config& c, Phase phase, const ChildResult& result) {
   const auto again = fmt::format("aerie run {}", shell_word(c.run_dir.string()));
@@ -136,12 +140,13 @@ int command_run(int argc, char** argv) {
   if (ranks < 1) throw base::ConfigError(fmt::format("--ranks is {}, but must be at least 1", ranks));
   config::validate(c);
   if (c.target.path.empty()) throw base::ConfigError("target.path is not set", "name the target model's directory");
-  const auto first = std::find(pipeline.begin(), pipeline.end(), phase_of(from)),
-             last = std::find(pipeline.begin(), pipeline.end(), phase_of(to));
+  const auto first = std::find(pipeline.begin(), pipeline.end(), phase_named(from)),
+             last = std::find(pipeline.begin(), pipeline.end(), phase_named(to));
   if (first > last)
     throw base::ConfigError(fmt::format("--from {} comes after --to {}", from, to), "phases run prepare ... export");
   if (fs::exists(c.run_dir / "stop"))
     throw base::StopRequested((c.run_dir / "stop").string() + " holds the run", "remove it to go on");
+  end_on_signals();
   report::Ledger ledger(c.run_dir);
   if (reset) ledger.decision("reset-attempts", base::Json::object());
 

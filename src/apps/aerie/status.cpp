@@ -16,6 +16,7 @@
 
 #include "command_line.hpp"
 #include "commands.hpp"
+#include "phases.hpp"
 #include "store_view.hpp"
 
 namespace aerie::apps {
@@ -45,6 +46,11 @@ Json checkpoint_json(const config::Config& config) {
   if (::stat((newest->path / "MANIFEST.json").c_str(), &st) == 0) out["unix"] = st.st_mtime;
   return out;
 }
+std::string phase_answer(const std::string& run, const std::string& name) {
+  if (!std::filesystem::is_directory(run)) throw base::MissingInputError(run + ": no run directory", "check RUN");
+  const auto phase = phase_named(name);
+  return why_not_done(config::load(run), report::replay(report::Ledger(run).read()), phase).value_or("complete");
+}
 /// A damaged part must not hide the rest: it is warned about, once, and left out.
 template <class F>
 Json or_null(const char* what, F&& f) {
@@ -57,11 +63,14 @@ Json or_null(const char* what, F&& f) {
 int command_status(int argc, char** argv) {
   CLI::App app("What is done, what is not and why, and the next step to take.", "aerie status");
   std::string run;
+  std::string phase;
   bool json = false, watch = false;
   app.add_option("RUN,--run", run, "the run directory")->required();
   app.add_flag("--json", json, "print JSON (docs/reference/status.md)");
   app.add_flag("--watch", watch, "refresh every 2 seconds until interrupted");
+  app.add_option("--phase", phase, "for scripts: print \"complete\", or why this phase is not");
   if (!parse_command_line(app, argc, argv)) return 0;
+  if (!phase.empty()) return print(phase_answer(run, phase)), 0;
   const bool terminal = ::isatty(STDOUT_FILENO) == 1;
   for (;;) {
     config::Config config;
