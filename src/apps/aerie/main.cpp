@@ -20,7 +20,7 @@
 namespace aerie::apps {
 
 std::span<const Command> commands() {
-  static constexpr std::array<Command, 12> all{{
+  static constexpr std::array<Command, 13> all{{
       {"init", "make a run: check target and conversations, write a commented aerie.toml", command_init},
       {"run", "do every phase that is not done: prepare, extract, verify, vocab, train, eval, export", command_run},
       {"submit", "what is not done yet, as a chain of Slurm jobs", command_submit},
