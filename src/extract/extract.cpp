@@ -201,11 +201,10 @@ ExtractResult extract_deal(const comm::Comm& world, io::Store& store, const data
     result.tokens = writer->committed_tokens();
     writer->close();
   });
-  // The others may be hours from here: the frame records the end and aborts them when they do not come. What is committed is
-  // safe.
-  if (error) throw base::Error(*error);
+  if (error) relay.stop();  // the others end their batch, commit what they have, and come here
   result.stopped = world.max(std::int64_t{relay.stopped() ? 1 : 0}) != 0;  // collective over world
-  relay.finish();
+  relay.finish();                                                          // collective over world
+  comm::agree(world, "extract", error);                                    // collective over world: one code for all
   result.failed = gather_failures(world, failed);
   result.reopened = world.all_gather(std::span<const std::int64_t>(writer->reopened()));
   std::sort(result.reopened.begin(), result.reopened.end());

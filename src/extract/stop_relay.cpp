@@ -21,6 +21,11 @@ void StopRelay::tell_others() {
       comm::check(MPI_Send(nullptr, 0, MPI_BYTE, r, 0, channel_.get()));  // empty: never waits for a receiver
 }
 
+void StopRelay::stop() {
+  stopped_ = true;
+  tell_others();
+}
+
 bool StopRelay::stopped() {
   if (stop_.poll() == stop::Request::stop) {
     stopped_ = true;

@@ -12,6 +12,8 @@ class StopRelay {
   StopRelay(const comm::Comm& world, stop::StopToken& stop);
   /// True once any rank has seen a stop request. Local.
   bool stopped();
+  /// As if a stop had been requested here: this rank cannot go on. Local.
+  void stop();
   /// Receives what is still on its way. Collective; after the last stopped().
   void finish();
 

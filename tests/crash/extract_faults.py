@@ -9,6 +9,7 @@ fault completes the store with the samples that a run without faults gives.
 import argparse
 import json
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -60,7 +61,7 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--aerie", required=True)
     parser.add_argument("--source", required=True)
-    parser.add_argument("--mpiexec", nargs="+", required=True)
+    parser.add_argument("--mpiexec", type=shlex.split, required=True)
     args = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="aerie-extract-faults-") as folder:
         lab = Lab(args.aerie, args.source, folder)
