@@ -132,6 +132,8 @@ Finding locks(const Scene& s) {
         if (take()) throw base::IoError(fmt::format("a lock that rank {} holds is given again", holder));
       });
     s.world.barrier();
+    lock.reset();
+    s.world.barrier();
   }
   auto f =
       judge(s, "locks", mine, last == 0 ? "one rank: nobody to exclude" : "what one node locks is refused on the others",

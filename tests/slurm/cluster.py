@@ -5,15 +5,15 @@
     cluster.py [--nodes N] [COMMAND...]      a cluster around one command (default: bash), for looking around by hand
 
 Every node has its own UTS, mount and PID namespace: own host name, own /dev/shm, own process table. Ending its first process ends
-slurmd, slurmstepd and every rank on it at once, which is what a node failure is. All of a cluster lives inside one outer PID, mount
-and network namespace, entered by isolate(): no port can be taken, and whatever becomes of the test, nothing outlives it.
+slurmd, slurmstepd and every rank on it at once, which is what a node failure is. All of a cluster lives inside one outer PID
+and mount namespace, entered by isolate(): whatever becomes of the test, nothing outlives it. The network is shared, so the daemons
+listen on 127.0.0.1 only, on ports that are chosen under a lock.
 """
 import fcntl
 import os
 import shutil
 import signal
 import socket
-import struct
 import subprocess
 import sys
 import tempfile
@@ -21,7 +21,7 @@ import time
 
 PROGRAMS = ["slurmctld", "slurmd", "munged", "srun", "sbatch", "scontrol", "squeue", "scancel", "unshare", "mount"]
 INSIDE = "AERIE_TEST_SLURM_INSIDE"
-FIRST_PORT = 17000  # in a network namespace of its own
+PORT_LOCK = os.path.join(tempfile.gettempdir(), "aerie-slurm-ports.lock")
 
 
 class ClusterError(Exception):
@@ -34,7 +34,7 @@ def missing():
     lacking = [f"program {p}" for p in PROGRAMS if not shutil.which(p)]
     if os.geteuid() != 0:
         lacking.append("root")
-    elif not lacking and subprocess.run(["unshare", "--pid", "--mount", "--net", "--uts", "--fork", "true"], check=False,
+    elif not lacking and subprocess.run(["unshare", "--pid", "--mount", "--uts", "--fork", "true"], check=False,
                                         capture_output=True).returncode != 0:
         lacking.append("the right to make namespaces")
     return lacking
@@ -43,19 +43,24 @@ def missing():
 def isolate():
     """Starts this program again inside namespaces of its own, as a child of a process that reaps orphans. Returns inside only."""
     if os.environ.get(INSIDE):
-        bring_loopback_up()
         return
     os.environ[INSIDE] = "1"
-    outer = ["unshare", "--pid", "--mount", "--propagation", "private", "--net", "--fork", "--kill-child=KILL", "--mount-proc"]
+    outer = ["unshare", "--pid", "--mount", "--propagation", "private", "--fork", "--kill-child=KILL", "--mount-proc"]
     os.execvp("unshare", [*outer, sys.executable, os.path.abspath(__file__), "--reap", sys.executable, *sys.argv])
 
 
-def bring_loopback_up():
-    """lo, with a second address: where 127.0.0.1 is the only one, getaddrinfo as Slurm calls it finds no IPv4 at all."""
-    siocsifaddr, siocsifflags, iff_up, iff_running = 0x8916, 0x8914, 0x1, 0x40
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
-        fcntl.ioctl(s, siocsifflags, struct.pack("16sH14x", b"lo", iff_up | iff_running))
-        fcntl.ioctl(s, siocsifaddr, struct.pack("16sHH4s8x", b"lo:1", socket.AF_INET, 0, socket.inet_aton("127.0.0.2")))
+def free_ports(count):
+    """The first of `count` neighbouring ports on 127.0.0.1 that nobody uses, below those that the kernel gives to clients."""
+    for first in range(17000, 30000, 50):
+        try:
+            for port in range(first, first + count):
+                with socket.socket() as s:
+                    s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                    s.bind(("127.0.0.1", port))
+            return first
+        except OSError:
+            continue
+    raise ClusterError("no free ports")
 
 
 def reap(command):
@@ -136,6 +141,7 @@ class Cluster:
         self.cpus, self.grace, self.extra = cpus, grace, extra
         self.own_folder = folder is None
         self.folder = folder or tempfile.mkdtemp(prefix="aerie-slurm-")
+        self.port = None
         self.daemons = {}  # name -> Popen
         self.env = {k: v for k, v in os.environ.items() if not k.startswith(("SLURM", "SBATCH", "OMPI_", "PMIX_", "AERIE_"))}
         # Loopback only, and ranks that wait must not burn the cores that the others need.
@@ -158,6 +164,12 @@ class Cluster:
     # --- life of the daemons
 
     def start(self):
+        with open(PORT_LOCK, "w", encoding="utf-8") as lock:  # held until the daemons listen: two clusters may start at once
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            self.port = free_ports(1 + len(self.names))
+            self.start_daemons()
+
+    def start_daemons(self):
         self.configure()
         self.daemon("munged", "munged", "--foreground", f"--socket={self.folder}/munge.socket", f"--key-file={self.folder}/munge.key",
                     f"--seed-file={self.folder}/munge.seed", f"--log-file={self.folder}/munged.log",
@@ -182,9 +194,9 @@ class Cluster:
         self.write("hosts", "\n".join(f"127.0.0.1 {n}" for n in ["localhost", socket.gethostname(), *self.names]) + "\n")
         self.write("taskprolog", f'#!/bin/sh\necho "export TMPDIR={self.folder}/$SLURMD_NODENAME/tmp"\n')
         os.chmod(f"{self.folder}/taskprolog", 0o755)
-        nodes = "\n".join(f"NodeName={n} NodeAddr=127.0.0.1 Port={FIRST_PORT + 1 + i} CPUs={self.cpus} RealMemory=4000"
+        nodes = "\n".join(f"NodeName={n} NodeAddr=127.0.0.1 Port={self.port + 1 + i} CPUs={self.cpus} RealMemory=4000"
                           for i, n in enumerate(self.names))
-        self.write("slurm.conf", CONFIG.format(host=socket.gethostname(), port=FIRST_PORT, folder=self.folder, extra=self.extra,
+        self.write("slurm.conf", CONFIG.format(host=socket.gethostname(), port=self.port, folder=self.folder, extra=self.extra,
                                                nodes=nodes, grace=self.grace))
 
     def write(self, name, text):
@@ -194,7 +206,7 @@ class Cluster:
     def daemon(self, name, *command, env=None):
         with open(f"{self.folder}/{name}.out", "ab") as out:
             self.daemons[name] = subprocess.Popen(command, env=env or self.env, stdin=subprocess.DEVNULL, stdout=out, stderr=out,
-                                                  start_new_session=True)
+                                                  start_new_session=True)  # close_fds keeps the lock ours
 
     def end(self, name):
         """SIGKILL; of a node's outer process: all that runs on the node."""
