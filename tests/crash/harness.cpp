@@ -2,6 +2,7 @@
 #include "harness.hpp"
 
 #include <fcntl.h>
+#include <mpi.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -43,6 +44,17 @@ void write_record_too_early(const io::Store& store, std::int64_t sample, const i
   base::pwrite_full(f, std::as_bytes(std::span(&record, 1)), state + 16 * (sample - part.first));
 }
 
+/// `--write-mode mpio`, handed down by the environment. A process alone under no launcher starts MPI for itself.
+io::WriteMode write_mode() {
+  const char* mode = std::getenv("AERIE_CRASH_WRITE_MODE");
+  if (!mode || std::string_view(mode) != "mpio") return io::WriteMode::posix;
+  ::setenv("OMPI_MCA_ess_singleton_isolated", "1", 1);
+  int started = 0, level = 0;
+  MPI_Initialized(&started);
+  if (!started) MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &level);
+  return io::WriteMode::mpio;
+}
+
 /// Writes what is pending in `parts`; samples that are durable are noted in `acks`, in the order of their commit.
 void write_parts(io::Store& store, const std::vector<std::int64_t>& parts, const base::File& acks, bool drain_groups,
                  bool records_first) {
@@ -50,6 +62,7 @@ void write_parts(io::Store& store, const std::vector<std::int64_t>& parts, const
   io::CommitPolicy policy;
   policy.commit_bytes = 2 << 20;
   policy.commit_samples = 3;
+  policy.write_mode = write_mode();
   io::StoreWriter w(store, parts, policy);
   store.refresh();  // under the leases: what it says now stays so
   for (const auto p : parts) {
@@ -204,6 +217,7 @@ Options::Options(int argc, char** argv, int default_trials)
   if (has("--trials")) trials = std::stoi(value("--trials"));
   if (has("--seed")) seed = static_cast<unsigned>(std::stoul(value("--seed")));
   python = value("--h5py");
+  if (has("--write-mode")) ::setenv("AERIE_CRASH_WRITE_MODE", value("--write-mode").c_str(), 1);
   if (python.empty() && !has("--control") && is_required("h5py")) {
     std::printf("FAILED: AERIE_REQUIRE names h5py, but no python with it was found\n");
     std::exit(1);

@@ -33,7 +33,8 @@ void serve(int argc, char** argv);
 /// True when the environment's AERIE_REQUIRE names `what`: then its absence is a failure and no skip.
 bool is_required(std::string_view what);
 
-/// Command line of the trial programs: --trials N, --seed S, --h5py PYTHON, and words of their own that are looked up by name.
+/// Command line of the trial programs: --trials N, --seed S, --h5py PYTHON, --write-mode posix|mpio, and words of their own that
+/// are looked up by name.
 class Options {
  public:
   /// Calls serve(). Prints the seed, so that a failure can be run again. Ends the program when h5py is required and not given.
