@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cerrno>
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -16,21 +17,35 @@ namespace aerie::io {
 namespace {
 
 using base::DataError;
-constexpr std::int64_t piece = std::int64_t{4} << 20;
+constexpr std::int64_t piece = std::int64_t{256} << 10;  // is hashed while it is in the processor's cache
+constexpr std::int64_t ahead = std::int64_t{32} << 20;   // the kernel reads that far ahead, in steps of a quarter
+
+void will_need(const base::File& file, std::int64_t offset, std::int64_t bytes) {
+  if (bytes > 0) ::posix_fadvise(file.fd(), offset, bytes, POSIX_FADV_WILLNEED);  // advice: an error costs time only
+}
+
+/// Calls use(bytes read) for the range, piece by piece, each read to where `place(position)` points.
+template <class Place, class Use>
+void read_pieces(const base::File& file, const Extent& range, Place&& place, Use&& use) {
+  constexpr auto step = ahead / 4;
+  for (std::int64_t at = 0; at < range.bytes; at += piece) {
+    if (at % step == 0 && at + ahead < range.bytes)
+      will_need(file, range.offset + at + ahead, std::min(step, range.bytes - at - ahead));
+    const std::span<std::byte> view(place(at), static_cast<std::size_t>(std::min(piece, range.bytes - at)));
+    base::pread_full(file, view, range.offset + at);
+    use(view);
+  }
+}
 
 template <class Look>
-void hash_range(const base::File& file, std::int64_t offset, std::int64_t bytes, base::Xxh3& hash, std::vector<std::byte>& buffer,
-                Look&& look) {
-  while (bytes > 0) {
-    const auto n = std::min(bytes, piece);
-    if (static_cast<std::int64_t>(buffer.size()) < n) buffer.resize(static_cast<std::size_t>(n));
-    const auto view = std::span(buffer).first(static_cast<std::size_t>(n));
-    base::pread_full(file, view, offset);
-    hash.update(view);
-    look(view);
-    offset += n;
-    bytes -= n;
-  }
+void hash_range(const base::File& file, const Extent& range, base::Xxh3& hash, std::vector<std::byte>& buffer, Look&& look) {
+  buffer.resize(static_cast<std::size_t>(piece));
+  read_pieces(
+      file, range, [&](std::int64_t) { return buffer.data(); },
+      [&](std::span<const std::byte> bytes) {
+        hash.update(bytes);
+        look(bytes);
+      });
 }
 
 std::string show(const AttributeValue& value) {
@@ -113,10 +128,10 @@ std::string metadata_hash(const base::File& file, const PartLayout& l, std::int6
   for (const auto& hole : holes) {
     if (hole.bytes == 0) continue;
     if (hole.offset < at) throw DataError(file.path().string() + ": datasets overlap", "the file is damaged");
-    hash_range(file, at, hole.offset - at, hash, buffer, ignore);
+    hash_range(file, {at, hole.offset - at}, hash, buffer, ignore);
     at = hole.offset + hole.bytes;
   }
-  hash_range(file, at, base::file_size(file) - at, hash, buffer, ignore);
+  hash_range(file, {at, base::file_size(file) - at}, hash, buffer, ignore);
   return hash.digest128();
 }
 
@@ -132,10 +147,19 @@ std::uint64_t stored_hash(const base::File& file, const PartLayout& layout, std:
   std::vector<std::byte> buffer;
   const auto extents = sample_extents(layout, j);
   for (std::size_t d = 0; d < extents.size(); ++d)
-    hash_range(file, extents[d].offset, extents[d].bytes, hash, buffer, [&](std::span<const std::byte> bytes) {
+    hash_range(file, extents[d], hash, buffer, [&](std::span<const std::byte> bytes) {
       if (look) look(d, bytes);
     });
   return hash.digest64();
+}
+
+void read_ahead(const base::File& file, std::span<const Extent> extents) {
+  for (const auto& e : extents) will_need(file, e.offset, std::min(e.bytes, ahead));
+}
+
+void read_and_hash(const base::File& file, const Extent& range, std::byte* out, base::Xxh3& hash) {
+  read_pieces(
+      file, range, [&](std::int64_t at) { return out + at; }, [&](std::span<const std::byte> bytes) { hash.update(bytes); });
 }
 
 void sync_before_trust(const base::File& file) {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include <aerie/base/file.hpp>
+#include <aerie/base/hash.hpp>
 #include <aerie/io/contiguous_file.hpp>
 
 #include "manifest.hpp"
@@ -53,6 +54,10 @@ std::vector<Record> read_records(const base::File& file, const PartLayout& layou
 /// XXH3-64 of a sample's stored bytes, read in pieces that `look` (if any) sees on the way with their row dataset.
 std::uint64_t stored_hash(const base::File& file, const PartLayout& layout, std::int64_t j,
                           const std::function<void(std::size_t dataset, std::span<const std::byte> bytes)>& look = {});
+/// Asks the kernel to begin reading the ranges (of very long ones the beginning). Returns at once.
+void read_ahead(const base::File& file, std::span<const Extent> extents);
+/// Reads the range to `out` and hashes it on the way.
+void read_and_hash(const base::File& file, const Extent& range, std::byte* out, base::Xxh3& hash);
 /// fdatasync, so that what is read next is on disk; a read-only file system has nothing to sync. Throws IoError.
 void sync_before_trust(const base::File& file);
 

@@ -131,8 +131,10 @@ void Store::read(std::int64_t sample, SampleData& out) const {
   stored.mask.swap(out.loss_mask);
   stored.resize(impl_->manifest.identity, layout.rows(sample - part.first));
   const auto pieces = stored.pieces();
-  for (std::size_t i = 0; i < pieces.size(); ++i) base::pread_full(*file, pieces[i], extents[i].offset);
-  if (const auto found = stored.xxh3(); found != state.xxh3) throw base::ChecksumError(path, sample, state.xxh3, found);
+  read_ahead(*file, extents);
+  base::Xxh3 hash;
+  for (std::size_t i = 0; i < pieces.size(); ++i) read_and_hash(*file, extents[i], pieces[i].data(), hash);
+  if (const auto found = hash.digest64(); found != state.xxh3) throw base::ChecksumError(path, sample, state.xxh3, found);
   if (stored.fp8) {
     out.aux.swap(stored.aux16);
     out.last.swap(stored.last16);

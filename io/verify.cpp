@@ -107,6 +107,7 @@ void check_contents(const fs::path& dir, const Manifest& m, std::int64_t index, 
     ++r.counts.done;
     r.counts.done_tokens += layout.rows(j);
     if (!o.full) continue;
+    if (j + 1 < part.n) read_ahead(file, sample_extents(layout, j + 1));  // while this one is hashed
     check_sample(file, layout, m, j, d.state.xxh3, vocab, [&](const std::string& text) { problem(sample, text); });
     r.bytes_hashed += layout.rows(j) * bytes_per_token(m.identity);
     tell(layout.rows(j));
