@@ -144,6 +144,45 @@ class Float8(unittest.TestCase):
         self.assertEqual((values[0x7E], values[0x08], values[0x01], values[0x38]), (448, 2**-6, 2**-9, 1))
 
 
+    def test_a_store_made_by_hand(self):
+        """Two samples of 2 and 3 tokens, H = 4, as docs/reference/store.md describes an fp8 part; the first is pending."""
+        import xxhash
+        random = np.random.default_rng(1)
+        rows = {"aux": random.integers(0, 0x7F, (5, 12), "u1"), "last": random.integers(0x80, 0xFF, (5, 4), "u1"),
+                "input_ids": np.arange(5, dtype="i4"), "loss_mask": np.array([0, 1, 0, 1, 1], "u1"),
+                "aux_scale": random.random((5, 3), "f4"), "last_scale": random.random(5, "f4")}
+        digest = xxhash.xxh3_64_intdigest(b"".join(v[2:].tobytes() for v in rows.values()))
+        own = xxhash.xxh3_64_intdigest(struct.pack("<QQQ", 1, digest, 1)) & 0xFFFFFFFF | 1
+        state = np.array([(0, 0, 0), (digest, 1, own)], [("xxh3", "<u8"), ("status", "<u4"), ("self", "<u4")])
+        with tempfile.TemporaryDirectory() as folder:
+            os.mkdir(os.path.join(folder, "parts"))
+            with h5py.File(os.path.join(folder, "parts", "part-00000.h5"), "w") as f:
+                for name, value in (rows | {"state": state, "row_offset": np.array([0, 2, 5]), "sample_id": np.array([0, 1])}).items():
+                    f[name] = value
+            with open(os.path.join(folder, "manifest.json"), "w", encoding="utf-8") as f:
+                json.dump({"schema": "aerie-store", "schema_version": 1, "n_samples": 2, "hidden_size": 4, "logical_dtype": "float8_e4m3fn",
+                           "parts": [{"file": "parts/part-00000.h5", "first": 0, "n": 2}]}, f)
+            store = load_reader().Store(folder)
+            self.assertEqual(store.done(), [1])
+            values = store.to_float32(store[1])
+            self.assertEqual((values["aux"].shape, values["last"].shape), ((3, 3, 4), (3, 4)))
+
+            def value(code, scale):
+                exponent, mantissa = code >> 3 & 15, code & 7
+                size = mantissa / 8 * 2**-6 if exponent == 0 else (1 + mantissa / 8) * 2.0 ** (exponent - 7)
+                return np.float32(-size if code & 128 else size) * scale
+
+            for t in range(3):
+                for k in range(12):
+                    self.assertEqual(values["aux"][t, k // 4, k % 4], value(int(rows["aux"][t + 2, k]), rows["aux_scale"][t + 2, k // 4]))
+                for k in range(4):
+                    self.assertEqual(values["last"][t, k], value(int(rows["last"][t + 2, k]), rows["last_scale"][t + 2]))
+            with h5py.File(os.path.join(folder, "parts", "part-00000.h5"), "r+") as f:
+                f["last_scale"][4] *= 2
+            with self.assertRaises(ValueError):
+                store[1]
+
+
 class WhileAWriterRuns(unittest.TestCase):
     def test_state_and_finished_samples(self):
         """The writer tells what is durable and stops when it is three groups ahead of the reader; up to there both run at once."""
