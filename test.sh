@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Sets up, builds everything and runs the tests; arguments go to ctest: ./test.sh -L unit, ./test.sh -R store.
-# Labels: unit, mpi (1, 2 and 4 ranks), e2e. No GPU is needed. Running no test at all is an error.
+# Labels: unit, mpi (1, 2 and 4 ranks), e2e, slurm and slurm-full (skipped without Slurm; AERIE_SLURM=1 installs it). No GPU is needed. Running no test at all is an error.
 set -euo pipefail
 # shellcheck source=scripts/env.sh
 . "$(dirname "$0")/scripts/env.sh"

@@ -2,6 +2,7 @@
 # Installs what aerie is built from and run with: system packages (apt, when root), a Python venv for aerie-prepare in .deps/venv,
 # LibTorch out of the PyPI wheel in .deps/libtorch. Says what it does; a second run finds everything there and ends at once.
 # With the word smollm2 it also fetches the quickstart's model into .deps/smollm2.
+# AERIE_SLURM=1 adds Slurm and munge for the tests of the job scripts (their daemons are started by the tests alone).
 # Needs no GPU. AERIE_CUDA=1 (or an nvcc on the PATH) keeps LibTorch's CUDA half as well. AERIE_SKIP_PACKAGES=1 leaves system
 # packages alone (Spack, modules). Exit codes: 2 something is missing that only the user can install, 69 a download failed.
 set -euo pipefail
@@ -18,10 +19,11 @@ packages=(build-essential:g++ cmake:cmake ninja-build:ninja ccache:ccache git:gi
 
 # Power-cut tests make file systems in images; only where they must run.
 [[ ${AERIE_REQUIRE:-} != *loop* ]] || packages+=(mount:mount e2fsprogs:mkfs.ext4 xfsprogs:mkfs.xfs)
+[ "${AERIE_SLURM:-0}" = 0 ] || packages+=(slurmctld:slurmctld slurmd:slurmd slurm-client:srun slurm-wlm-basic-plugins munge:munged)
 
 installed() { # installed PACKAGE[:COMMAND]
   case $1 in
-    *:*) command -v "${1#*:}" >/dev/null && return ;;
+    *:*) PATH=$PATH:/usr/sbin:/sbin command -v "${1#*:}" >/dev/null && return ;;
     python3-venv) python3 -c 'import ensurepip, venv' 2>/dev/null && return ;;
   esac
   [ "$(dpkg-query -W -f='${db:Status-Status}' "${1%%:*}" 2>/dev/null)" = installed ]

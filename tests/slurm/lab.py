@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the Slurm scenarios share: the runs they start from, submission through `aerie submit`, and looking at what came out.
 
-The base folder holds a target, conversations and, for two lengths of training, a run that is extracted, verified and has its
-vocabulary, the same run trained without disturbance outside Slurm, and the hashes of both. `make_base` fills it once; scenarios copy.
+The base folder holds a target, conversations, a run that is prepared, the same one extracted, verified and with its vocabulary, the
+same one trained without disturbance outside Slurm, and what must come out: hashes. `make_base` fills it once; scenarios copy.
 """
 import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 
@@ -17,14 +18,13 @@ import pipeline  # noqa: E402
 import tiny_target  # noqa: E402
 
 SAMPLES, EVAL_SAMPLES = 40, 6
-COMMON = {
+STEPS, SAVE_EVERY = 50, 10
+SETTINGS = {
     "dataset.max_length": 192, "extract.layers": [1, 3, 6], "extract.part_bytes": 128 << 10, "extract.commit_bytes": 32 << 10,
     "extract.batch_tokens": 256, "draft.vocab_size": 64, "draft.intermediate_size": 2048, "train.ttt_steps": 3,
     "train.pack_tokens": 256, "train.lr": 2e-3, "train.keep": 50,
+    "train.steps": STEPS, "train.packs_per_step": 3, "train.save_every_steps": SAVE_EVERY,
 }
-# short: over in some seconds, long enough to be met in the middle; long: for what needs a minute or many attempts.
-LENGTHS = {"short": {"train.steps": 60, "train.packs_per_step": 3, "train.save_every_steps": 10},
-           "long": {"train.steps": 120, "train.packs_per_step": 9, "train.save_every_steps": 50}}
 FINISHED = ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "PREEMPTED")
 
 
@@ -54,9 +54,9 @@ def read_store(env, run):
                            os.path.join(run, "store")))
 
 
-def trained_hashes(env, aerie, run, steps):
+def trained_hashes(env, aerie, run):
     """SHA-256 of every vector of the last checkpoint: weights and both moments."""
-    folder = os.path.join(run, "checkpoints", f"step-{steps:08d}")
+    folder = os.path.join(run, "checkpoints", f"step-{STEPS:08d}")
     found = pipeline.sha256_by_vector(json.loads(call(env, aerie, "inspect", "--json", folder)))
     check({"masters", "exp_avg", "exp_avg_sq"} <= set(found), f"aerie inspect names {sorted(found)}")
     return found
@@ -70,22 +70,17 @@ def make_base(aerie, source, folder):
     tiny_target.write_target(os.path.join(folder, "target"))
     tiny_target.write_conversations(train, SAMPLES, seed=1)
     tiny_target.write_conversations(evaluation, EVAL_SAMPLES, seed=2)
-    facts = {}
-    for name, length in LENGTHS.items():
-        run = os.path.join(folder, name)
-        sets = [w for k, v in (COMMON | length).items() for w in ("--set", f"{k}={json.dumps(v)}")]
-        call(env, aerie, "init", run, "--target", os.path.join(folder, "target"), "--conversations", train,
-             "--eval-conversations", evaluation, *sets)
-        call(env, aerie, "run", run, "--to", "prepare")
-        if name == "short":
-            shutil.copytree(run, os.path.join(folder, "prepared"))
-        call(env, aerie, "run", run, "--to", "vocab")
-        trained = os.path.join(folder, name + "-trained")
-        shutil.copytree(run, trained)
-        call(env, aerie, "run", trained, "--to", "train", timeout=600)
-        facts[name] = {"trained": trained_hashes(env, aerie, trained, length["train.steps"]), "store": read_store(env, trained)}
-        shutil.rmtree(trained)
-    check(facts["short"]["store"]["done"] == SAMPLES, f"the base store: {facts['short']['store']}")
+    run, trained = os.path.join(folder, "extracted"), os.path.join(folder, "trained")
+    sets = [w for k, v in SETTINGS.items() for w in ("--set", f"{k}={json.dumps(v)}")]
+    call(env, aerie, "init", run, "--target", os.path.join(folder, "target"), "--conversations", train, "--eval-conversations",
+         evaluation, *sets)
+    call(env, aerie, "run", run, "--to", "prepare")
+    shutil.copytree(run, os.path.join(folder, "prepared"))
+    call(env, aerie, "run", run, "--to", "vocab")
+    shutil.copytree(run, trained)
+    call(env, aerie, "run", trained, "--to", "train", timeout=600)
+    facts = {"trained": trained_hashes(env, aerie, trained), "store": read_store(env, trained)}
+    check(facts["store"]["done"] == SAMPLES, f"the base store: {facts['store']}")
     with open(os.path.join(folder, "facts.json"), "w", encoding="utf-8") as f:
         json.dump(facts, f, indent=1)
 
@@ -93,8 +88,9 @@ def make_base(aerie, source, folder):
 class Run:
     """A copy of a base run inside a cluster's folder."""
 
-    def __init__(self, lab, name, base="short", launcher="srun", **site):
-        self.lab, self.cluster, self.base = lab, lab.cluster, base
+    def __init__(self, lab, name, base="extracted", launcher="srun", **site):
+        self.lab, self.cluster = lab, lab.cluster
+        self.held = None
         self.path = os.path.join(lab.cluster.folder, name)
         shutil.copytree(os.path.join(lab.base, base), self.path)
         self.site(launcher, **site)
@@ -153,6 +149,33 @@ class Run:
     def wait_step(self, step, timeout=120):
         return self.cluster.wait_for(lambda: self.step() >= step and self.step(), timeout, f"step {step}")
 
+    def hold(self, step):
+        """Lets training come to `step`, then stops one of its ranks (SIGSTOP), so that what follows meets it in the middle however
+        fast the machine is. Slurm's own warnings bring SIGCONT; after others let_go()."""
+        self.wait_step(step)
+        ranks = self.cluster.processes_of(self.cluster.names[1], "aerie-train")
+        check(len(ranks) == 1, f"ranks on {self.cluster.names[1]}: {ranks}")
+        os.kill(ranks[0], signal.SIGSTOP)
+        self.held = ranks[0]
+        check(self.step() < STEPS, "training was over before it was met")
+
+    def let_go(self):
+        if self.held:
+            try:
+                os.kill(self.held, signal.SIGCONT)
+            except ProcessLookupError:
+                pass
+        self.held = None
+
+    def warnings(self):
+        """How often a job's script got its signal."""
+        return self.log().count("got USR2")
+
+    def wait_warning(self, count, timeout):
+        """The script has been warned `count` times and passes it on: the held rank may go on."""
+        self.cluster.wait_for(lambda: self.warnings() >= count, timeout, "the signal in the job's log", every=0.05)
+        self.let_go()
+
     def started_at(self):
         """The steps at which the attempts of training began, from the job's log."""
         return [int(n) for n in re.findall(r"steps (\d+)\.\.\d+ of", self.log())]
@@ -178,11 +201,10 @@ class Run:
 
     def check_trained(self):
         """The same bits as an undisturbed run, every step exactly once, no checkpoint half made."""
-        steps = LENGTHS["long" if self.base == "long" else "short"]["train.steps"]
         seen = self.steps()
-        check(seen == list(range(1, steps + 1)), f"metrics hold steps {seen[:3]}...{seen[-3:]} ({len(seen)})")
-        found = trained_hashes(self.lab.env, self.lab.aerie, self.path, steps)
-        expected = self.lab.facts["long" if self.base == "long" else "short"]["trained"]
+        check(seen == list(range(1, STEPS + 1)), f"metrics hold steps {seen[:3]}...{seen[-3:]} ({len(seen)})")
+        found = trained_hashes(self.lab.env, self.lab.aerie, self.path)
+        expected = self.lab.facts["trained"]
         check(found == expected, f"other bits than the undisturbed run: {found}, expected {expected}")
         left = [n for n in os.listdir(os.path.join(self.path, "checkpoints")) if ".tmp" in n]
         check(not left, f"left behind: {left}")
@@ -190,7 +212,7 @@ class Run:
     def check_extracted(self):
         """The same rows as an undisturbed run's, each sample once, all of them whole."""
         store = self.store()
-        expected = self.lab.facts["short"]["store"]
+        expected = self.lab.facts["store"]
         check(store == expected, f"the store is {store}, expected {expected}")
 
 
@@ -201,9 +223,18 @@ class Lab:
         with open(os.path.join(base, "facts.json"), encoding="utf-8") as f:
             self.facts = json.load(f)
 
-    def preempt(self, nodes=3):
-        """A job of the higher partition that wants all nodes; returns when it has ended."""
+    def preempt(self, run=None, nodes=3):
+        """A job of the higher partition that wants all nodes; returns when it has ended. `run`: whose held rank may go on once the
+        script has the signal (where Slurm signals the ranks itself it sends CONT as well)."""
+        warned = run.warnings() if run else 0
         job = self.cluster.command("sbatch", "--parsable", "-p", "high", "--exclusive", f"-N{nodes}", "-t", "1",
                                    "-o", "/dev/null", "--wrap", "true").strip()
-        self.cluster.wait_for(lambda: self.cluster.state(job) in FINISHED, 90, "the job of the higher partition", every=0.2)
+
+        def ended():
+            if run and run.held and run.warnings() > warned:
+                run.let_go()
+            return self.cluster.state(job) in FINISHED
+        self.cluster.wait_for(ended, 90, "the job of the higher partition", every=0.2)
         check(self.cluster.state(job) == "COMPLETED", f"the job of the higher partition is {self.cluster.state(job)}")
+        if run:
+            run.held = None

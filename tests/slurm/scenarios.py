@@ -4,14 +4,13 @@ hashes, samples or steps. The driver (slurm_test.py) checks afterwards that the 
 """
 import json
 import os
+import re
 import signal
 import time
 
 import lab as slurm_lab
-from lab import Run, check
+from lab import SAMPLES, SAVE_EVERY, Run, check
 
-SAMPLES = slurm_lab.SAMPLES
-SAVE_EVERY = slurm_lab.LENGTHS["short"]["train.save_every_steps"]
 EXTRACT_STALL = "file.fdatasync:1:3:stall"  # rank 1 stands still at its third sync, with samples committed
 
 
@@ -83,9 +82,11 @@ def stop_file(lab, launcher):
     """RUN/stop: the running job saves and ends 75, is not requeued; a queued one ends 0 at once; without it the run goes on."""
     run = Run(lab, f"stop-{launcher}", launcher=launcher)
     jobs = run.submit("--to", "train")
-    run.wait_step(3)
+    run.hold(3)
     stop = os.path.join(run.path, "stop")
     open(stop, "w", encoding="utf-8").close()
+    time.sleep(2.2)  # files are looked at every 2 s
+    run.let_go()
     found = run.wait_end(jobs["train"], "FAILED")
     check(found["ExitCode"] == "75:0" and found["Restarts"] == "0", f"{found['ExitCode']}, restarts {found['Restarts']}")
     stopped = run.attempts("aerie-train")[-1][1]["details"]["done"]
@@ -103,23 +104,24 @@ def stop_file(lab, launcher):
 
 
 def time_limit(lab, launcher):
-    """Signal, checkpoint, requeue, resume, again and again to the end: no step lost, the same bits."""
-    run = Run(lab, f"limit-{launcher}", base="long", launcher=launcher, SUBMIT_TRAIN="--nodes=3 --time=1 --signal=B:USR2@20")
+    """Signal, checkpoint, requeue, resume to the end: no step lost, the same bits."""
+    run = Run(lab, f"limit-{launcher}", launcher=launcher, SUBMIT_TRAIN="--nodes=3 --time=1 --signal=B:USR2@20")
     job = run.submit("--to", "train")["train"]
-    stopped = []
-    for restart in range(1, 12):
+    run.hold(3)
+    run.wait_warning(1, 70)
+    stopped = [resume_without_loss(run, job, 1)]
+    for restart in range(2, 8):  # on a slow machine the limit may come again
         lab.cluster.wait_for(lambda r=restart: lab.cluster.state(job) in slurm_lab.FINISHED or
                              int(lab.cluster.job(job)["Restarts"]) >= r, 120, "a requeue or the end", every=0.3)
         if lab.cluster.state(job) in slurm_lab.FINISHED:
             break
         stopped.append(resume_without_loss(run, job, restart))
     run.wait_end(job)
-    reasons = [end["reason"] for _, end in run.attempts("aerie-train")]
-    check(stopped and stopped[0] > 0, f"the limit did not come in mid-run: stopped after steps {stopped}")
-    check("signal USR2" in reasons[0], f"the first attempt ended because of: {reasons[0]}")
+    reason = run.attempts("aerie-train")[0][1]["reason"]
+    check("signal USR2" in reason, f"the first attempt ended because of: {reason}")
     check_no_step_lost(run, stopped)
     run.check_trained()
-    return f"stopped after steps {stopped}: {reasons[0]}"
+    return f"stopped after steps {stopped}: {reason}"
 
 
 # 3. --- preemption
@@ -129,8 +131,8 @@ def preemption(lab, launcher):
     """By a higher partition, with REQUEUE and grace time: the ranks are warned, no step is lost, the same bits."""
     run = Run(lab, f"preempted-{launcher}", launcher=launcher, SUBMIT_TRAIN="--nodes=3")
     job = run.submit("--to", "train")["train"]
-    run.wait_step(3)
-    lab.preempt()
+    run.hold(3)
+    lab.preempt(run)
     stopped = [resume_without_loss(run, job, 1)]
     run.wait_end(job)
     check(stopped[0] >= 3, f"stopped after step {stopped[0]}")
@@ -166,8 +168,8 @@ def preemption_unwarned(lab, launcher):
     check(launcher == "mpirun", "srun warns its ranks")
     run = Run(lab, "unwarned", launcher="mpirun", SUBMIT_TRAIN="--nodes=3")
     job = run.submit("--to", "train")["train"]
-    run.wait_step(SAVE_EVERY + 3)
-    lab.preempt()
+    run.hold(SAVE_EVERY + 3)
+    lab.preempt(run)
     lab.cluster.release(job, 1)
     reached = run.step()
     run.wait_end(job)
@@ -186,7 +188,7 @@ def node_dies_in_training(lab, launcher):
     """kill -9 of one node's daemons and ranks: requeued by Slurm, goes on with the nodes that are left, at most save_every lost."""
     run = Run(lab, f"node-train-{launcher}", launcher=launcher, SUBMIT_TRAIN="--nodes=1-3")
     job = run.submit("--to", "train")["train"]
-    run.wait_step(SAVE_EVERY + 3)
+    run.hold(SAVE_EVERY + 3)
     victim = lab.cluster.names[2]
     check(lab.cluster.processes_of(victim, "aerie-train"), f"no rank on {victim}")
     lab.cluster.kill_node(victim)
@@ -265,15 +267,15 @@ def controller_dies(lab, launcher):
     run = Run(lab, f"controller-{launcher}", launcher=launcher, SUBMIT_TRAIN="--nodes=3")
     job = run.submit("--to", "train")["train"]
     submitted = time.monotonic()
-    run.wait_step(3)
+    run.hold(3)
     time.sleep(max(0.0, 6 - (time.monotonic() - submitted)))  # the controller saves a new job after up to 5 s
     lab.cluster.kill_controller()
     killed_at = run.step()
-    time.sleep(2)
+    run.let_go()
+    run.wait_step(killed_at + 2)  # training goes on without a controller
     lab.cluster.start_controller()
     lab.cluster.wait_for(lambda: "UP" in lab.cluster.command("scontrol", "ping", check=False), 30, "slurmctld")
     found = run.wait_end(job)
-    check(killed_at < slurm_lab.LENGTHS["short"]["train.steps"], "training was over before the controller died")
     check(found["Restarts"] == "0" and run.ends("aerie-train") == [0], f"{found['Restarts']} restarts, {run.ends('aerie-train')}")
     run.check_trained()
     return f"killed at step {killed_at}"
@@ -317,12 +319,12 @@ def array(lab, launcher):
 
 def ten_preemptions(lab, launcher):
     """Ten preemptions in a row, each after some progress: the job finishes, no step lost, the same bits."""
-    run = Run(lab, f"ten-{launcher}", base="long", launcher=launcher, SUBMIT_TRAIN="--nodes=3")
+    run = Run(lab, f"ten-{launcher}", launcher=launcher, SUBMIT_TRAIN="--nodes=3")
     job = run.submit("--to", "train")["train"]
     stopped = []
     for restart in range(1, 11):
-        run.wait_step((stopped or [0])[-1] + 1)
-        lab.preempt()
+        run.hold((stopped or [0])[-1] + 1)
+        lab.preempt(run)
         stopped.append(resume_without_loss(run, job, restart))
     found = run.wait_end(job)
     check(found["Restarts"] == "10", f"{found['Restarts']} restarts")
@@ -346,7 +348,7 @@ def three_deaths(lab, launcher, base, name, program, fault):
 
 def deaths_in_training(lab, launcher):
     """Three deaths without progress: 93, and no requeue. After a repair and --reset-attempts it goes on to the same bits."""
-    run = three_deaths(lab, launcher, "short", "train", "aerie-train", "ckpt.after_data:0:1:kill")
+    run = three_deaths(lab, launcher, "extracted", "train", "aerie-train", "ckpt.after_data:0:1:kill")
     run.disarm()
     run.wait_end(run.submit("--to", "train", "--reset-attempts")["train"])
     run.check_trained()
@@ -369,6 +371,7 @@ def drill(lab, launcher):
     for restart, moment in enumerate(("preflight", "start", "step"), 1):
         wait_moment(lab, run, moment, restart, (stopped or [0])[-1])
         lab.cluster.command("scancel", "--signal=USR2", "--batch", job)
+        run.wait_warning(restart, 30)
         lab.cluster.release(job, restart)
         if len(run.started_at()) > len(stopped):
             stopped.append(run.attempts("aerie-train")[-1][1]["details"]["done"])
@@ -382,11 +385,10 @@ def drill(lab, launcher):
 def wait_moment(lab, run, moment, start, step):
     """`start`-th start of the job: its preflight runs; its training is being loaded; a step is done."""
     if moment == "step":
-        run.wait_step(step + 2)
+        run.hold(step + 2)
         return
     word = {"preflight": "aerie-preflight", "start": "aerie-train"}[moment]
     begun = f" start .*{word} --run"
-    import re  # noqa: PLC0415
     lab.cluster.wait_for(lambda: len(re.findall(begun, run.log())) >= start, 60, moment, every=0.02)
 
 
@@ -394,7 +396,7 @@ def cancel(lab, launcher):
     """scancel: saved, cancelled, not requeued; the chain behind it is cancelled."""
     run = Run(lab, f"cancel-{launcher}", launcher=launcher, SUBMIT_TRAIN="--nodes=2")
     jobs = run.submit()
-    run.wait_step(3)
+    run.hold(3)
     lab.cluster.command("scancel", jobs["train"])
     found = run.wait_end(jobs["train"], "CANCELLED")
     check(found["Restarts"] == "0", f"{found['Restarts']} restarts")
@@ -408,8 +410,9 @@ def no_requeue(lab, launcher):
     """A job with Requeue=0: a new one takes its place, and what waited for the old one waits for the new one."""
     run = Run(lab, f"norequeue-{launcher}", launcher=launcher, SUBMIT_TRAIN="--nodes=2 --no-requeue")
     jobs = run.submit()
-    run.wait_step(3)
+    run.hold(3)
     lab.cluster.command("scancel", "--signal=USR2", "--batch", jobs["train"])
+    run.wait_warning(1, 30)
     found = run.wait_end(jobs["train"], "FAILED")
     check(found["ExitCode"] == "75:0", f"exit {found['ExitCode']}")
     run.wait_end(jobs["export"])
