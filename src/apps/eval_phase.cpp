@@ -7,6 +7,7 @@
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 
+#include <aerie/base/fault.hpp>
 #include <aerie/base/file.hpp>
 #include <aerie/base/hash.hpp>
 #include <aerie/base/log.hpp>
@@ -121,6 +122,7 @@ int eval_phase(const ProgramContext& context, const EvalFlags& flags) {
       throw base::StopRequested(fmt::format("stopped after {} of {} samples", begin, samples.size()),
                                 "run the same command again");
     comm::agree_after(world, "evaluate", [&] {  // collective over world
+      base::fault_point("eval.sample");
       const auto mine = begin + static_cast<std::size_t>(world.rank());
       if (mine < samples.size()) evaluate(samples[mine]);
     });

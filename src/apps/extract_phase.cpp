@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include <aerie/base/fault.hpp>
 #include <aerie/base/hash.hpp>
 #include <aerie/base/host.hpp>
 #include <aerie/base/log.hpp>
@@ -22,14 +23,22 @@ namespace aerie::apps {
 namespace {
 
 /// The same value as ModelDirectory::weights_hash, with the tensors dealt out to ranks: hundreds of gigabytes are read once,
-/// together.
-std::string weights_hash(const comm::Comm& world, const interchange::ModelDirectory& dir) {
-  const auto names = dir.tensor_names();
+/// together. Rounds of one tensor a rank, large ones first, so that a stop that any rank sees ends all after the same round.
+std::string weights_hash(const ProgramContext& context, const interchange::ModelDirectory& dir) {
+  const auto& world = context.world;
+  auto names = dir.tensor_names();
+  std::stable_sort(names.begin(), names.end(),
+                   [&](const auto& a, const auto& b) { return dir.info(a).bytes() > dir.info(b).bytes(); });
   base::Json mine = base::Json::object();
-  comm::agree_after(world, "hash the target's weights", [&] {  // collective over world
-    for (std::size_t i = static_cast<std::size_t>(world.rank()); i < names.size(); i += static_cast<std::size_t>(world.size()))
-      mine[names[i]] = dir.bytes_hash(names[i]);
-  });
+  const auto R = static_cast<std::size_t>(world.size());
+  for (std::size_t begin = 0; begin < names.size(); begin += R) {
+    end_if_stopped(context, "hashing the target's weights");     // collective over world
+    comm::agree_after(world, "hash the target's weights", [&] {  // collective over world
+      base::fault_point("extract.hash");
+      const auto i = begin + static_cast<std::size_t>(world.rank());
+      if (i < names.size()) mine[names[i]] = dir.bytes_hash(names[i]);
+    });
+  }
   std::map<std::string, std::string> hashes;
   for (const auto& text : world.all_gather(mine.dump())) {
     const auto theirs = base::Json::parse(text);
@@ -70,8 +79,10 @@ void create_store(const ProgramContext& context, const dataset::Dataset& data, c
   const auto& c = context.config;
   comm::agree_after(context.world, "create the store", [&] {
     if (!context.world.is_root()) return;
-    const auto plan =
-        extract::plan_samples(data, identity.vocab_size, c.dataset.max_length, [&] { context.stop.throw_if_stopped(); });
+    const auto plan = extract::plan_samples(data, identity.vocab_size, c.dataset.max_length, [&] {
+      base::fault_point("extract.scan");
+      context.stop.throw_if_stopped();
+    });
     io::Store::create(c.store_dir(), identity, plan, c.extract.part_bytes, locks(c));
   });
 }
@@ -162,8 +173,8 @@ int extract_phase(const ProgramContext& context, const ExtractFlags& flags) {
     identity.producer = fmt::format("{}, {} on {}", base::producer(), options.dtype == c10::ScalarType::Float ? "fp32" : "bf16",
                                     options.device.is_cpu() ? "cpu" : "cuda");
   });
-  identity.target_weights_hash = weights_hash(world, *dir);  // collective over world
-  create_store(context, *data, identity);                    // collective over world
+  identity.target_weights_hash = weights_hash(context, *dir);  // collective over world
+  create_store(context, *data, identity);                      // collective over world
   std::optional<io::Store> store;
   comm::agree_after(world, "open the store", [&] { store = io::Store::open(c.store_dir()); });  // collective over world
   if (flags.retry_failed) retry_failed(context, *store);

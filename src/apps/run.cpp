@@ -176,6 +176,12 @@ class Program {
 
 }  // namespace
 
+void end_if_stopped(const ProgramContext& context, const std::string& doing) {
+  if (context.stop.agree(context.world) != stop::Request::stop) return;  // collective over world
+  throw base::StopRequested(fmt::format("stopped by {} while {}", context.stop.reason(), doing),
+                            "run the same command again: it goes on where it was");
+}
+
 int run_mpi_program(int argc, char** argv, const ProgramSpec& spec) {
   stop::StopToken::install_handlers();
   comm::Environment environment(argc, argv);

@@ -29,6 +29,9 @@ struct ProgramContext {
   base::Json& end_details;     // goes into the attempt's end line (rank 0's): "progress", "done", ...
 };
 
+/// Ends all ranks with 75 when any of them has seen a stop. `doing` says what was interrupted. Collective over world.
+void end_if_stopped(const ProgramContext& context, const std::string& doing);
+
 struct ProgramSpec {
   std::string name;         // "train": the program is aerie-train
   std::string description;  // one line, for --help

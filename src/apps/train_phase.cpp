@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "train_phase.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <optional>
 
 #include <ATen/core/Tensor.h>
 #include <fmt/format.h>
 
-#include <aerie/base/hash.hpp>
-#include <aerie/base/host.hpp>
+#include <aerie/base/fault.hpp>
 #include <aerie/base/log.hpp>
 #include <aerie/comm/agree.hpp>
+#include <aerie/dataset/token_counts.hpp>
 #include <aerie/device/device.hpp>
 #include <aerie/draft/drafter.hpp>
 #include <aerie/train/store_source.hpp>
@@ -18,89 +19,47 @@
 
 #include "model_inputs.hpp"
 #include "phase_inputs.hpp"
+#include "train_reports.hpp"
+#include "train_resume.hpp"
 
 namespace aerie::apps {
 namespace {
 
-/// n_k contributions of every dataset sample, [samples * K]; ranks share the reading. Collective over world.
-std::vector<std::int64_t> loss_counts(const comm::Comm& world, const dataset::Dataset& data,
+/// n_k contributions of every dataset sample, [samples * K]; ranks share the reading, in rounds, so that a stop that any rank
+/// sees ends all of them after the same round. Collective over world.
+std::vector<std::int64_t> loss_counts(const ProgramContext& context, const dataset::Dataset& data,
                                       const std::vector<std::int64_t>& samples, std::int64_t K, dataset::MaskAlignment alignment,
                                       dataset::Normalize normalize) {
+  constexpr std::size_t round = 256;  // samples a rank reads between two looks: a fraction of a second
+  const auto& world = context.world;
+  const auto R = static_cast<std::size_t>(world.size());
   std::vector<std::int64_t> table(static_cast<std::size_t>(data.size() * K), 0);
-  comm::agree_after(world, "count loss slots", [&] {
-    dataset::Tokens tokens;
-    for (std::size_t i = static_cast<std::size_t>(world.rank()); i < samples.size();
-         i += static_cast<std::size_t>(world.size())) {
-      data.read(samples[i], tokens);
-      const auto n = dataset::loss_slot_counts(tokens.mask, K, alignment, normalize);
-      std::copy(n.begin(), n.end(), table.begin() + samples[i] * K);
-    }
-  });
+  for (std::size_t begin = 0; begin < samples.size(); begin += round * R) {
+    end_if_stopped(context, "counting loss slots");     // collective over world
+    comm::agree_after(world, "count loss slots", [&] {  // collective over world
+      base::fault_point("train.count");
+      dataset::Tokens tokens;
+      const auto end = std::min(samples.size(), begin + round * R);
+      for (std::size_t i = begin + static_cast<std::size_t>(world.rank()); i < end; i += R) {
+        data.read(samples[i], tokens);
+        const auto n = dataset::loss_slot_counts(tokens.mask, K, alignment, normalize);
+        std::copy(n.begin(), n.end(), table.begin() + samples[i] * K);
+      }
+    });
+  }
   world.sum(std::span(table));
   return table;
 }
 
-/// The newest checkpoint that verifies, or nothing when the run has never had one. Rank 0 chooses, all open the same. Collective
-/// over world.
-std::optional<ckpt::Checkpoint> choose_checkpoint(const ProgramContext& context, const TrainFlags& flags) {
-  const auto& root = context.config.checkpoint_dir();
-  std::string chosen;
-  comm::agree_after(context.world, "choose a checkpoint", [&] {
-    if (!context.world.is_root()) return;
-    ckpt::remove_leftovers(root);
-    if (flags.fresh) {
-      if (!ckpt::list_steps(root).empty())
-        throw base::RefusedError(fmt::format("--fresh, but {} holds checkpoints", root.string()),
-                                 "move them away, or leave --fresh out to go on");
-      context.ledger.decision("fresh-start", base::Json::object());
-      return;
-    }
-    const auto found = ckpt::latest(root, true, [](const std::string& line) { base::log_warning(line); });
-    if (found) {
-      chosen = found->path.string();
-      return;
-    }
-    const auto state = report::replay(context.ledger.read());
-    if (ckpt::ever_had_checkpoint(root) || state.last_checkpoint_step >= 0)
-      throw base::RefusedError(fmt::format("{}: this run has had checkpoints, but none verifies now", root.string()),
-                               "restore one from a backup; --fresh starts over once no step-* directory is left");
-  });
-  chosen = context.world.broadcast(chosen);
-  std::optional<ckpt::Checkpoint> checkpoint;
-  comm::agree_after(context.world, "open the checkpoint", [&] {
-    if (!chosen.empty()) checkpoint = ckpt::open(chosen);
-  });
-  return checkpoint;
-}
-
-/// Resumes from the newest checkpoint whose every chunk is whole; one that is not is set aside and the one before it taken.
-/// Nothing when the run starts fresh. Collective over world.
-std::optional<ckpt::Checkpoint> load_newest(const ProgramContext& context, const TrainFlags& flags, train::Trainer& trainer) {
-  for (;;) {
-    auto checkpoint = choose_checkpoint(context, flags);  // collective over world
-    if (!checkpoint) return std::nullopt;
-    // resume() agrees on its outcome: every rank sees the same error here.
-    const auto error = base::capture([&] { trainer.resume(*checkpoint); });
-    if (!error) return checkpoint;
-    if (error->code() != base::ExitCode::data) throw base::Error(*error);
-    comm::agree_after(context.world, "set a damaged checkpoint aside", [&] {  // collective over world
-      if (!context.world.is_root()) return;
-      const auto bad = ckpt::set_aside(checkpoint->path);
-      base::log_warning(
-          fmt::format("{}; renamed to {}, going on from the checkpoint before it", error->what(), bad.filename().string()));
-    });
-  }
-}
-
-void guard_progress(const ProgramContext& context, const TrainFlags& flags) {
-  comm::agree_after(context.world, "no-progress guard", [&] {
-    if (!context.world.is_root()) return;
-    if (flags.reset_attempts) context.ledger.decision("reset-attempts", {{"program", "aerie-train"}});
-    const auto n = report::attempts_without_progress(context.ledger.read(), "aerie-train");
-    if (n >= 3)
-      throw base::NoProgressError(fmt::format("{} attempts of train in a row made no progress", n),
-                                  "repair the cause (aerie status), then start with --reset-attempts");
-  });
+/// Packs of the held-out samples whose states are in the store, in the order of the dataset.
+std::vector<dataset::Pack> validation_packs(const config::Config& c, const dataset::Dataset& data, const io::Store& store,
+                                            std::span<const std::int64_t> lengths) {
+  std::vector<std::int64_t> held_out;
+  for (std::int64_t i = 0; i < store.size(); ++i)
+    if (store.state(i).kind == io::StateKind::done && dataset::is_held_out(data.id(i), c.holdout())) held_out.push_back(i);
+  if (held_out.empty())
+    throw base::DataError("eval.every_steps is set, but no sample is held out", "a larger eval.holdout, or eval.every_steps = 0");
+  return dataset::make_packs(held_out, lengths, c.train.pack_tokens);
 }
 
 train::TrainerOptions trainer_options(const ProgramContext& context) {
@@ -125,6 +84,10 @@ train::TrainerOptions trainer_options(const ProgramContext& context) {
   o.keep_every = t.keep_every;
   o.attempt = context.attempt;
   o.checkpoints = context.config.checkpoint_dir();
+  o.settings = config::to_json(context.config);
+  o.skip_bad_steps = t.bad_step == "skip";
+  o.spike_factor = t.spike_factor;
+  o.validate_every_steps = context.config.eval.every_steps;
   return o;
 }
 
@@ -134,6 +97,9 @@ int train_phase(const ProgramContext& context, const TrainFlags& flags) {
   const auto& c = context.config;
   const auto& world = context.world;
   guard_progress(context, flags);  // collective over world
+  static_cast<void>(allowed_changes(flags));
+  const double lead_s = lead_seconds(c);
+  check_lead_time(context, lead_s, flags.strict);  // collective over world
   device::setup_compute(c.run.threads);
   const auto device = device::choose_device(c.target.device, world);  // collective over world
   const auto dtype = device::choose_dtype(c.train.dtype, device);
@@ -168,6 +134,8 @@ int train_phase(const ProgramContext& context, const TrainFlags& flags) {
         draft::load_target_head(dir, target, c10::Device(c10::DeviceType::CPU), c10::ScalarType::Float).lm_head, vocab);
   });
 
+  end_if_stopped(context, "loading the target's head");  // collective over world
+
   std::vector<std::int64_t> lengths(static_cast<std::size_t>(store->size()));
   for (std::int64_t i = 0; i < store->size(); ++i) lengths[static_cast<std::size_t>(i)] = store->length(i);
   dataset::PackList packs(samples, lengths, c.train.seed, c.train.pack_tokens);
@@ -178,7 +146,15 @@ int train_phase(const ProgramContext& context, const TrainFlags& flags) {
           ? c.train.steps
           : std::max<std::int64_t>(1, static_cast<std::int64_t>(std::ceil(c.train.epochs * static_cast<double>(per_epoch) /
                                                                           static_cast<double>(options.packs_per_step))));
-  const auto table = loss_counts(world, *data, samples, c.train.ttt_steps, options.unroll.alignment,
+  options.lead_s = lead_s;
+  options.strict = flags.strict;
+  options.kill_at = flags.kill_at;
+  options.sample_name = [&](std::int64_t sample) { return data->id(sample); };
+  comm::agree_after(world, "validation set", [&] {  // collective over world
+    if (c.eval.every_steps > 0) options.validation_packs = validation_packs(c, *data, *store, lengths);
+    if (world.is_root()) demand_space(c.checkpoint_dir(), 12.0 * static_cast<double>(draft::parameter_count(shape)));
+  });
+  const auto table = loss_counts(context, *data, samples, c.train.ttt_steps, options.unroll.alignment,
                                  dataset::normalize_from_name(c.train.normalize));
   options.identity = config::result_keys(c);
   options.identity["store_uuid"] = store->uuid();
@@ -196,9 +172,9 @@ int train_phase(const ProgramContext& context, const TrainFlags& flags) {
   if (!checkpoint) trainer.start(initial);                       // collective over world
   initial.reset();
 
-  std::optional<report::Metrics> metrics;
+  std::optional<TrainReports> reports;
   comm::agree_after(world, "open metrics", [&] {  // collective over world
-    if (world.is_root()) metrics.emplace(c.run_dir / "metrics.jsonl", trainer.step());
+    if (world.is_root()) reports.emplace(context, *data, trainer.step(), options.total_steps);
   });
   if (world.is_root()) {
     base::log_info(
@@ -210,47 +186,17 @@ int train_phase(const ProgramContext& context, const TrainFlags& flags) {
     context.ledger.phase(report::Phase::train, report::PhaseState::running);
   }
 
-  const auto first_step = trainer.step();
-  std::int64_t tokens = 0;
-  double seconds = 0;
-  base::Progress progress("step", "steps", options.total_steps);
-  const auto end = trainer.run(
-      context.stop,
-      [&](const train::StepReport& r) {
-        tokens += r.tokens;
-        seconds += r.seconds;
-        metrics->write({{"step", r.step},
-                        {"lr", r.lr},
-                        {"loss", r.loss},
-                        {"step_loss", r.step_loss},
-                        {"match", r.match},
-                        {"cumulative", r.cumulative},
-                        {"grad_norm", r.grad_norm},
-                        {"tokens", r.tokens},
-                        {"seconds", r.seconds},
-                        {"waiting_s", r.waiting_s},
-                        {"time", base::unix_now()}});
-        progress.update(r.step, tokens, 0, fmt::format("loss {:.3f} match {:.3f}", r.loss, r.match.front()));
-        context.status.update({{"phase", "train"},
-                               {"step", r.step},
-                               {"total", options.total_steps},
-                               {"done", r.step},
-                               {"loss", r.loss},
-                               {"rate_tokens_per_s", seconds > 0 ? static_cast<double>(tokens) / seconds : 0.0}});
-      },
-      [&](std::int64_t step, const ckpt::Saved& saved) {
-        context.ledger.checkpoint_published(step, saved.path.string(), saved.manifest_hash);
-        base::log_info(fmt::format("checkpoint {} in {:.1f} s", saved.path.string(), saved.seconds));
-      });
+  const auto end = trainer.run(context.stop, {[&](const train::StepReport& r) { reports->step(r); },  // collective over world
+                                              [&](std::int64_t step, const ckpt::Saved& saved) { reports->saved(step, saved); },
+                                              [&](const train::ValidationReport& r) { reports->validated(r); }});
 
   if (world.is_root()) {
     base::Json evidence{{"step", trainer.step()},
                         {"total_steps", options.total_steps},
-                        {"tokens", tokens},
-                        {"seconds", seconds},
+                        {"tokens", reports->tokens()},
+                        {"seconds", reports->seconds()},
                         {"weights_sha256", trainer.weights_sha256()},
                         {"inputs", phase_inputs(c, report::Phase::train)}};
-    context.end_details["progress"] = trainer.step() > first_step;
     context.end_details["done"] = trainer.step();
     context.ledger.phase(report::Phase::train,
                          end == train::Trainer::End::finished ? report::PhaseState::complete : report::PhaseState::interrupted,

@@ -9,7 +9,8 @@ constexpr std::array<ExitCodeInfo, 11> table{{
     {ExitCode::done, "done", "Finished.", "exit 0; dependent jobs run", "nothing"},
     {ExitCode::usage, "usage", "The command line or the configuration is wrong.", "stop",
      "read the message; `--help` and `--print-config` show what is known"},
-    {ExitCode::data, "data", "Input data is bad, a checksum does not match, or failed samples wait for a decision.", "stop",
+    {ExitCode::data, "data",
+     "Input data is bad, a checksum does not match, a training step went bad, or failed samples wait for a decision.", "stop",
      "mend the named file, or record `aerie accept-missing`"},
     {ExitCode::missing_input, "missing_input", "A file, run, store or part is not there.", "stop", "check the named path"},
     {ExitCode::preflight, "preflight", "Preflight found a node or GPU unfit.", "stop", "exclude the named node or free its GPU"},
@@ -21,8 +22,9 @@ constexpr std::array<ExitCodeInfo, 11> table{{
     {ExitCode::peer, "peer", "A peer process, MPI, NCCL or a GPU failed, or a step took too long.",
      "requeue while there is progress", "look for the first error in the log, then run the same command again"},
     {ExitCode::refused, "refused",
-     "Refused: the run is in use by another job, no valid checkpoint is left, or the configuration differs.", "stop",
-     "the message names the holder or the fields that differ"},
+     "Refused: the run is in use by another job, no valid checkpoint is left, the configuration differs, or a stop takes too "
+     "long.",
+     "stop", "the message names the holder or the fields that differ"},
     {ExitCode::no_progress, "no_progress", "Three attempts in a row made no progress.", "stop",
      "repair the cause, then start with --reset-attempts"},
 }};

@@ -8,11 +8,14 @@
 #include <atomic>
 #include <cerrno>
 #include <charconv>
+#include <chrono>
 #include <csignal>
+#include <cstdio>
 #include <cstdlib>
 #include <list>
 #include <string>
 #include <string_view>
+#include <thread>
 
 #include <unistd.h>
 
@@ -59,6 +62,8 @@ void parse(std::string_view spec, std::list<Fault>& out) {
     f.when = When::random;
     count.remove_prefix(7);
     good = to_number(cut(count, '-'), f.n) && to_number(count, f.seed);
+  } else if (count == "*") {
+    f.when = When::from, f.n = 1;
   } else {
     if (count.ends_with('+')) f.when = When::from, count.remove_suffix(1);
     good = to_number(count, f.n);
@@ -105,7 +110,11 @@ bool strikes(Fault& f) {
 FaultOutcome act(const Fault& f, std::size_t bytes) {
   if (f.action == "kill") ::kill(::getpid(), SIGKILL);
   if (f.action == "exit") ::_exit(1);
-  if (f.action == "stall") return ::sleep(3600), FaultOutcome{};
+  if (f.action == "stall") {
+    std::fprintf(stderr, "fault point %s: stalls\n", std::string(f.name).c_str());
+    return ::sleep(3600), FaultOutcome{};  // a signal ends it
+  }
+  if (f.action == "slow") return std::this_thread::sleep_for(std::chrono::seconds(2)), FaultOutcome{};  // no signal does
   if (f.action == "throw") throw IoError("fault point " + std::string(f.name), "set by AERIE_FAULT");
   if (f.action == "eio") return {EIO};
   if (f.action == "enospc") return {ENOSPC};

@@ -82,8 +82,17 @@ bool ever_had_checkpoint(const fs::path& root) {
 
 std::filesystem::path set_aside(const std::filesystem::path& dir) { return rename_to_bad(dir); }
 
-std::optional<Checkpoint> latest(const fs::path& root, bool rename_bad, const std::function<void(const std::string&)>& log) {
-  const auto entries = list_entries(root);
+std::vector<std::string> list_set_aside(const fs::path& root) {
+  std::vector<std::string> out;
+  for (const auto& entry : list_entries(root))
+    if (entry.kind == EntryKind::bad) out.push_back(entry.path.filename().string());
+  return out;
+}
+
+std::optional<Checkpoint> latest(const fs::path& root, bool rename_bad, const std::function<void(const std::string&)>& log,
+                                 const std::set<std::int64_t>& avoid) {
+  auto entries = list_entries(root);
+  std::stable_partition(entries.begin(), entries.end(), [&](const Entry& e) { return avoid.contains(e.step); });
   for (auto it = entries.rbegin(); it != entries.rend(); ++it) {
     if (it->kind != EntryKind::published) continue;
     try {
@@ -101,6 +110,8 @@ std::optional<Checkpoint> latest(const fs::path& root, bool rename_bad, const st
 }
 
 void read_chunk(const Checkpoint& checkpoint, const std::string& vector, std::int64_t chunk, std::span<std::byte> out) {
+  pass_fault_point("ckpt.read_chunk");
+  if (checkpoint.before_chunk) checkpoint.before_chunk();
   const auto [first, bytes] = locate(checkpoint, vector);
   base::expect(chunk >= 0 && chunk < chunk_count(bytes), "the chunk asked for lies inside its vector");
   base::expect(static_cast<std::int64_t>(out.size()) == chunk_size(bytes, chunk), "the buffer has the chunk's size");

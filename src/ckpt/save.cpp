@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Publication, in the order that docs/reference/checkpoint.md numbers. Every part that one rank can fail alone ends in an
-// agreement, so that one failure fails the save on all ranks; the temporary directory is then removed and no older checkpoint was
-// touched.
+// agreement. save() goes through the steps at once; background_save.cpp puts the local ones into a thread.
 #include <aerie/base/error.hpp>
 #include <aerie/base/file.hpp>
 #include <aerie/base/hash.hpp>
@@ -13,6 +12,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
+#include <exception>
 #include <map>
 #include <tuple>
 
@@ -23,6 +23,7 @@
 
 #include "manifest.hpp"
 #include "names.hpp"
+#include "save_steps.hpp"
 
 namespace aerie::ckpt {
 namespace {
@@ -30,46 +31,29 @@ using base::CheckpointError;
 using base::Json;
 namespace fs = std::filesystem;
 
-/// Runs `f` on the ranks that take part and agrees on the outcome. Whatever the world did wrong is exit 74 here; a Bug passes.
-/// Collective over `comm`.
+double now_s() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+
+/// Whatever the world did wrong is exit 74 here; a Bug goes into `bug`, to be thrown where all ranks are.
 template <class F>
-void agreed_part(const comm::Comm& comm, const char* part, bool mine, F&& f) {
-  std::optional<base::Error> error;
+void keep_error(std::optional<base::Error>& error, std::exception_ptr& bug, F&& f) {
   try {
-    if (mine) f();
+    f();
   } catch (const base::Error& e) {
     error = CheckpointError(e.what(), e.hint(), e.where());
   } catch (const base::Bug&) {
-    throw;
+    bug = std::current_exception();
   } catch (const std::exception& e) {  // no memory, a text that JSON cannot hold
     error = CheckpointError(e.what());
   }
-  comm::agree(comm, part, error);
 }
-
-/// Writes this rank's chunks one after another into one file, syncs and closes it. Returns one record per chunk.
-Json write_chunks(const fs::path& tmp, int rank, const SaveRequest& request) {
-  Json records = Json::array();
-  if (request.chunks.empty()) return records;
-  const auto name = chunk_file_name(rank);
-  auto file = base::open_file(tmp / name, O_WRONLY | O_CREAT | O_EXCL);
-  std::int64_t offset = 0;
-  for (const auto& chunk : request.chunks) {
-    base::pwrite_full(file, chunk.bytes, offset);
-    const auto bytes = static_cast<std::int64_t>(chunk.bytes.size());
-    records.push_back({{"vector", chunk.vector},
-                       {"chunk", chunk.chunk},
-                       {"file", name},
-                       {"offset", offset},
-                       {"bytes", bytes},
-                       {"xxh3_128", base::xxh3_128_tagged(chunk.bytes)}});
-    offset += bytes;
-  }
-  pass_fault_point("ckpt.after_data");
-  base::fsync_file(file);
-  pass_fault_point("ckpt.after_data_fsync");
-  file.close();
-  return records;
+/// Runs `f` on the ranks that take part and agrees on the outcome. Collective over `comm`.
+template <class F>
+void agreed_part(const comm::Comm& comm, const char* part, bool mine, F&& f) {
+  std::optional<base::Error> error;
+  std::exception_ptr bug;
+  if (mine) keep_error(error, bug, std::forward<F>(f));
+  if (bug) std::rethrow_exception(bug);
+  comm::agree(comm, part, error);
 }
 
 /// All ranks' records in manifest order. Every rank computes the same, so that a broken promise is seen by all of them at once.
@@ -108,6 +92,7 @@ Json make_manifest(const SaveRequest& request, Json records) {
   Json manifest = {{"schema", manifest_schema},    {"version", manifest_version},  {"step", request.step},
                    {"identity", request.identity}, {"position", request.position}, {"vectors", std::move(vectors)},
                    {"chunks", std::move(records)}, {"files", std::move(files)},    {"producer", base::producer()}};
+  if (!request.settings.is_null()) manifest["settings"] = request.settings;
   manifest["manifest_hash"] = hash_of_manifest(manifest);
   return manifest;
 }
@@ -149,39 +134,28 @@ void publish(const fs::path& root, const fs::path& tmp, const fs::path& target, 
   base::fsync_directory(root);
 }
 
-/// Steps 3 to 7. Collective over `comm`.
-std::string write_and_publish(const comm::Comm& comm, const SaveRequest& request, const fs::path& tmp, const fs::path& target) {
-  agreed_part(comm, "checkpoint: create", comm.is_root(), [&] { make_temporary(request.root, tmp); });
-  std::string mine = "[]";
-  agreed_part(comm, "checkpoint: write", true, [&] { mine = write_chunks(tmp, comm.rank(), request).dump(); });
-  agreed_part(comm, "checkpoint: agreed", true, [] { pass_fault_point("ckpt.after_agree"); });
-  const auto records = ordered_records(comm.all_gather(mine), request.vectors);
-  std::string hash;
-  agreed_part(comm, "checkpoint: publish", comm.is_root(), [&] {
-    const Json manifest = make_manifest(request, records);
-    hash = manifest.at("manifest_hash").get<std::string>();
-    publish(request.root, tmp, target, manifest);
-  });
-  return comm.broadcast(hash);
-}
 }  // namespace
 
-Saved save(const comm::Comm& comm, const SaveRequest& request) {
-  const auto start = std::chrono::steady_clock::now();
-  const auto target = request.root / step_name(request.step);
-  const auto tmp = request.root / fmt::format("{}.tmp.{}", step_name(request.step), request.attempt);
-  base::expect(request.step >= 0, "a checkpoint's step is not negative");
-  std::string hash;
+SaveSteps::SaveSteps(const comm::Comm& comm, SaveRequest request)
+    : comm_(comm),
+      request_(std::move(request)),
+      target_(request_.root / step_name(request_.step)),
+      tmp_(request_.root / fmt::format("{}.tmp.{}", step_name(request_.step), request_.attempt)),
+      begin_s_(now_s()) {
+  base::expect(request_.step >= 0, "a checkpoint's step is not negative");
+}
+
+/// Runs a collective part; when it fails the temporary directory goes, and what the world did wrong is exit 74.
+template <class F>
+void SaveSteps::guarded(F&& f) {
   try {
-    agreed_part(comm, "checkpoint: look", comm.is_root(), [&] { hash = keep_existing(target, request); });
-    hash = comm.broadcast(hash);
-    if (hash.empty()) hash = write_and_publish(comm, request, tmp, target);
+    f();
   } catch (const std::exception& e) {
-    if (comm.is_root()) {
+    if (comm_.is_root()) {
       std::error_code failed;
-      fs::remove_all(tmp, failed);
+      fs::remove_all(tmp_, failed);
       if (failed && failed != std::errc::not_a_directory)
-        base::log_warning(fmt::format("{} could not be removed: {}", tmp.string(), failed.message()));
+        base::log_warning(fmt::format("{} could not be removed: {}", tmp_.string(), failed.message()));
     }
     const auto* error = dynamic_cast<const base::Error*>(&e);
     if (error && error->code() == base::ExitCode::io)
@@ -189,7 +163,90 @@ Saved save(const comm::Comm& comm, const SaveRequest& request) {
                             error->where());
     throw;
   }
-  return {target, hash, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count()};
+}
+
+bool SaveSteps::begin() {
+  guarded([&] {
+    agreed_part(comm_, "checkpoint: look", comm_.is_root(), [&] { hash_ = keep_existing(target_, request_); });
+    hash_ = comm_.broadcast(hash_);
+    if (hash_.empty()) agreed_part(comm_, "checkpoint: create", comm_.is_root(), [&] { make_temporary(request_.root, tmp_); });
+  });
+  return hash_.empty();
+}
+
+/// This rank's chunks one after another in one file, synced and closed. Returns one record per chunk.
+Json SaveSteps::write_chunks() {
+  Json records = Json::array();
+  if (request_.chunks.empty()) return records;
+  const auto name = chunk_file_name(comm_.rank());
+  auto file = base::open_file(tmp_ / name, O_WRONLY | O_CREAT | O_EXCL);
+  std::int64_t offset = 0;
+  for (const auto& chunk : request_.chunks) {
+    if (cancelled_) throw base::IoError(file.path().string() + ": given up");
+    base::pwrite_full(file, chunk.bytes, offset);
+    const auto bytes = static_cast<std::int64_t>(chunk.bytes.size());
+    records.push_back({{"vector", chunk.vector},
+                       {"chunk", chunk.chunk},
+                       {"file", name},
+                       {"offset", offset},
+                       {"bytes", bytes},
+                       {"xxh3_128", base::xxh3_128_tagged(chunk.bytes)}});
+    offset += bytes;
+  }
+  pass_fault_point("ckpt.after_data");
+  base::fsync_file(file);
+  pass_fault_point("ckpt.after_data_fsync");
+  file.close();
+  return records;
+}
+
+void SaveSteps::write() noexcept {
+  const double start = now_s();
+  keep_error(error_, bug_, [&] { records_ = write_chunks().dump(); });
+  work_s_ += now_s() - start;
+}
+
+void SaveSteps::agree_written() {
+  guarded([&] {
+    if (bug_) std::rethrow_exception(bug_);
+    comm::agree(comm_, "checkpoint: write", error_);
+    agreed_part(comm_, "checkpoint: agreed", true, [] { pass_fault_point("ckpt.after_agree"); });
+    all_records_ = ordered_records(comm_.all_gather(records_), request_.vectors);
+  });
+}
+
+void SaveSteps::publish() noexcept {
+  const double start = now_s();
+  keep_error(error_, bug_, [&] {
+    const Json manifest = make_manifest(request_, std::move(all_records_));
+    hash_ = manifest.at("manifest_hash").get<std::string>();
+    ckpt::publish(request_.root, tmp_, target_, manifest);
+  });
+  work_s_ += now_s() - start;
+}
+
+Saved SaveSteps::end() {
+  guarded([&] {
+    if (bug_) std::rethrow_exception(bug_);
+    comm::agree(comm_, "checkpoint: publish", error_);
+    hash_ = comm_.broadcast(hash_);
+  });
+  Saved saved{target_, hash_};
+  saved.seconds = static_cast<double>(comm_.max(static_cast<std::int64_t>(work_s_ * 1e6))) * 1e-6;
+  saved.elapsed_s = now_s() - begin_s_;
+  return saved;
+}
+
+Saved save(const comm::Comm& comm, const SaveRequest& request) {
+  SaveSteps steps(comm, request);
+  if (steps.begin()) {
+    steps.write();
+    steps.agree_written();
+    if (comm.is_root()) steps.publish();
+  }
+  auto saved = steps.end();
+  saved.blocked_s = saved.elapsed_s;
+  return saved;
 }
 
 }  // namespace aerie::ckpt

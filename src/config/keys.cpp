@@ -98,6 +98,10 @@ std::vector<Key> keys(Config& c) {
       {"train.keep_every", &c.train.keep_every, "keep multiples of this step for good; 0: none", at_least(0), false},
       {"train.save_every_seconds", &c.train.save_every_seconds, "seconds between checkpoints; 0: by steps only", at_least(0),
        false},
+      {"train.bad_step", &c.train.bad_step, "stop | skip: when a loss or gradient is not finite, or the loss jumps",
+       one_of({"stop", "skip"}), result},
+      {"train.spike_factor", &c.train.spike_factor, "a loss this many deviations above the median has jumped; 0: none has",
+       at_least(0), result},
 
       {"eval.conversations", &c.eval.conversations, "conversations for evaluation; empty: a held-out share", any(), false},
       {"eval.path", &c.eval.path, "tokenised; empty: RUN/dataset/eval.h5", any(), false},
@@ -109,6 +113,8 @@ std::vector<Key> keys(Config& c) {
       {"export.with_embedding", &c.export_.with_embedding, "put the target's embedding into the export", any(), false},
 
       {"slurm.site", &c.slurm.site, "site.env with modules, GPUS_PER_NODE, LAUNCHER", any(), false},
+      {"slurm.lead_seconds", &c.slurm.lead_seconds, "from warning signal to end; 0: AERIE_LEAD_SECONDS of the job script",
+       at_least(0), false},
 
       {"run.threads", &c.run.threads, "compute threads of a rank; never derived from the rank count", between(1, 1024), result},
       {"run.locks", &c.run.locks, "fcntl | none: for file systems whose locks do not work", one_of({"fcntl", "none"}), false},

@@ -83,8 +83,9 @@ void validate(const Config& config) {
   if (t.transport == "nccl")
     fail("train.transport", "is \"nccl\", but training moves data by MPI as yet", "use \"auto\" or \"mpi\"");
   if (t.reduce == "fast") fail("train.reduce", "is \"fast\", which is not available yet", "use \"exact\"");
-  if (config.eval.every_steps > 0)
-    fail("eval.every_steps", "is set, but evaluation during training is not available yet", "use 0");
+  if (config.eval.every_steps > 0 && config.holdout() == 0)
+    fail("eval.every_steps", "is set, but no sample of the store is held out",
+         "validation during training reads held-out samples: set eval.holdout and no evaluation file, or use 0");
   if (config.run.launcher.empty()) fail("run.launcher", "is empty", "for example \"mpirun\"");
 }
 

@@ -111,8 +111,11 @@ void Ledger::todo(const std::string& content, const std::string& priority, const
   append("todo", {{"content", content}, {"priority", priority}, {"status", status}, {"details", details}});
 }
 void Ledger::submitted(const Json& details) { append("submit", {{"details", details}}); }
-void Ledger::checkpoint_published(std::int64_t step, const std::string& path, const std::string& manifest_hash) {
-  append("checkpoint", {{"step", step}, {"path", path}, {"manifest_hash", manifest_hash}});
+void Ledger::checkpoint_published(std::int64_t step, const std::string& path, const std::string& manifest_hash,
+                                  const Json& details) {
+  Json line{{"step", step}, {"path", path}, {"manifest_hash", manifest_hash}};
+  if (!details.empty()) line["details"] = details;
+  append("checkpoint", std::move(line));
 }
 
 std::vector<Json> Ledger::read() const { return base::read_json_lines(path_); }

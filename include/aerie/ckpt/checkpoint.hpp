@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <functional>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -38,7 +39,8 @@ struct SaveRequest {
   std::int64_t step = 0;
   std::int64_t attempt = 0;
   base::Json identity;  // configuration hash, store uuid, dataset hash, vocabulary hash ...; compared on load
-  base::Json position;  // packs consumed, step, metrics high-water mark
+  base::Json position;  // packs consumed, step, state of the loss watch
+  base::Json settings;  // the whole configuration, for people and for saying what changed; never compared to refuse
   std::vector<VectorInfo> vectors;
   std::vector<ChunkToWrite> chunks;  // this rank's; over all ranks every chunk exactly once
 };
@@ -49,7 +51,9 @@ struct SaveRequest {
 struct Saved {
   std::filesystem::path path;
   std::string manifest_hash;
-  double seconds = 0;
+  double seconds = 0;    // writing and publishing, of the slowest rank: what a save costs that is waited for
+  double elapsed_s = 0;  // from the step boundary to the publication
+  double blocked_s = 0;  // that the calling thread spent in it
 };
 Saved save(const comm::Comm& comm, const SaveRequest& request);
 
@@ -58,18 +62,23 @@ struct Checkpoint {
   std::int64_t step = 0;
   base::Json manifest;  // identity, position, vectors, chunks
   std::string manifest_hash;
+  std::function<void()> before_chunk = {};  // read_chunk calls it first; it may throw (a stop)
 };
 /// Manifest parses, its own hash holds, all files are there with their sizes. Throws DataError or MissingInputError; RefusedError
 /// when the format is newer than this program.
 Checkpoint open(const std::filesystem::path& dir);
 /// Newest checkpoint that open() accepts. Damaged ones are renamed to .bad (`rename_bad`) and reported through `log`; read errors
-/// throw IoError, newer formats RefusedError, and rename nothing. Local.
+/// throw IoError, newer formats RefusedError, and rename nothing. Steps to `avoid` come last: an older one is taken before them.
+/// Local.
 std::optional<Checkpoint> latest(const std::filesystem::path& root, bool rename_bad,
-                                 const std::function<void(const std::string&)>& log = {});
+                                 const std::function<void(const std::string&)>& log = {},
+                                 const std::set<std::int64_t>& avoid = {});
 /// Renames a checkpoint that turned out damaged to .bad, durably, so that latest() finds the one before it. Local, on one rank.
 std::filesystem::path set_aside(const std::filesystem::path& dir);
 /// True when the run has ever had a checkpoint: step-*, .bad or .old directories. Then a fresh start must be refused.
 bool ever_had_checkpoint(const std::filesystem::path& root);
+/// Names of the directories that were set aside (.bad), ascending.
+std::vector<std::string> list_set_aside(const std::filesystem::path& root);
 /// Steps of the published directories, ascending, damaged ones included.
 std::vector<std::int64_t> list_steps(const std::filesystem::path& root);
 

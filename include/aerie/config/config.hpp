@@ -64,6 +64,8 @@ struct TrainSection {
               transport = "auto";
   std::int64_t save_every_steps = 500, keep = 3, keep_every = 0;
   double save_every_seconds = 1800;
+  std::string bad_step = "stop";  // stop | skip
+  double spike_factor = 10;
 };
 struct EvalSection {
   std::filesystem::path conversations;  // empty: a held-out share
@@ -77,7 +79,8 @@ struct ExportSection {
   bool with_embedding = false;
 };
 struct SlurmSection {
-  std::string site;  // site.env
+  std::string site;         // site.env
+  double lead_seconds = 0;  // between the warning signal and the end; 0: AERIE_LEAD_SECONDS of the job script
 };
 struct RunSection {
   std::int64_t threads = 1;         // compute threads per rank; never derived from the rank count

@@ -41,7 +41,9 @@ class Ledger {
   void todo(const std::string& content, const std::string& priority, const std::string& status, const base::Json& details = {});
   /// kind "submit": details {"jobs": [{"phase", "job", "script"}], "array"}.
   void submitted(const base::Json& details);
-  void checkpoint_published(std::int64_t step, const std::string& path, const std::string& manifest_hash);
+  /// `details`: "save_s", "step_s", what they were when it was written.
+  void checkpoint_published(std::int64_t step, const std::string& path, const std::string& manifest_hash,
+                            const base::Json& details = base::Json::object());
 
   /// All whole lines; none when there is no file. Throws DataError naming the line when one in the middle is damaged.
   std::vector<base::Json> read() const;

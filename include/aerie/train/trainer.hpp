@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -42,6 +43,18 @@ struct TrainerOptions {
   std::int64_t attempt = 0;
   std::filesystem::path checkpoints;
   base::Json identity;  // compared on resume
+  base::Json settings;  // goes into checkpoints for people
+
+  bool skip_bad_steps = false;                                    // else a bad step ends training (65)
+  double spike_factor = 10;                                       // train/loss_watch.hpp; 0: no loss is a spike
+  std::function<std::string(std::int64_t sample)> sample_name{};  // for reports; the number unless given
+
+  std::int64_t validate_every_steps = 0;
+  std::vector<dataset::Pack> validation_packs;  // of samples that are not trained on
+
+  double lead_s = 0;          // seconds between a warning and the end; 0: not known
+  bool strict = false;        // refuse (78) instead of warning when a save does not fit into lead_s
+  std::int64_t kill_at = -1;  // every rank ends itself by SIGKILL after this step: to see what a death costs
 };
 
 /// What a step reports, the same on every rank.
@@ -50,6 +63,24 @@ struct StepReport {
   double lr = 0, loss = 0, grad_norm = 0, seconds = 0, waiting_s = 0;
   std::int64_t tokens = 0;
   std::vector<double> step_loss, match, cumulative;  // K
+  std::int64_t first_pack = 0;
+  std::vector<std::int64_t> samples;  // of the step's packs, in list order
+  std::string bad;                    // why the step was skipped; empty: it was not
+};
+
+/// Held-out samples under the weights of a step, the same on every rank.
+struct ValidationReport {
+  std::int64_t step = 0, samples = 0, tokens = 0;
+  std::vector<std::int64_t> slots;                          // K
+  std::vector<double> step_loss, match, cumulative, alpha;  // K; alpha: mean overlap of both distributions
+  double seconds = 0;
+};
+
+/// Called on rank 0 only.
+struct TrainerHooks {
+  std::function<void(const StepReport&)> on_step{};
+  std::function<void(std::int64_t step, const ckpt::Saved&)> on_save{};
+  std::function<void(const ValidationReport&)> on_validation{};
 };
 
 class Trainer {
@@ -62,15 +93,15 @@ class Trainer {
 
   /// Starts from `initial` (fp32 flat, the same on all ranks). Collective.
   void start(const at::Tensor& initial);
-  /// Goes on from a checkpoint. Throws RefusedError naming the identity's fields that differ, DataError for a damaged chunk.
-  /// Collective.
-  void resume(const ckpt::Checkpoint& checkpoint);
+  /// Goes on from a checkpoint. Identity fields named in `allowed` may differ; returns one line for each that does. Throws
+  /// RefusedError naming the fields that differ otherwise, DataError for a damaged chunk. Collective.
+  std::vector<std::string> resume(const ckpt::Checkpoint& checkpoint, const std::set<std::string>& allowed = {});
 
   enum class End { finished, stopped };
-  /// Runs to total_steps or a stop request; saves at the end either way (unless no step was made since the last save). `on_step`
-  /// and `on_save` run on rank 0. Collective.
-  End run(stop::StopToken& stop, const std::function<void(const StepReport&)>& on_step,
-          const std::function<void(std::int64_t step, const ckpt::Saved&)>& on_save);
+  /// Runs to total_steps or a stop request; saves at the end either way (unless no step was made since the last save). Periodic
+  /// saves go on in a thread. A bad step (loss or gradient not finite, or a loss spike) is skipped or ends in DataError after a
+  /// save. Throws CheckpointError on all ranks when a save failed on any. Collective.
+  End run(stop::StopToken& stop, const TrainerHooks& hooks);
 
   std::int64_t step() const;
   /// SHA-256 over the fp32 masters. Collective; on every rank.

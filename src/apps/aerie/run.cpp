@@ -5,9 +5,6 @@
 
 #include <algorithm>
 #include <csignal>
-#include <cstdlib>
-#include <sstream>
-#include <thread>
 
 #include <fmt/format.h>
 #include <unistd.h>
@@ -16,6 +13,7 @@
 #include "child.hpp"
 #include "command_line.hpp"
 #include "commands.hpp"
+#include "launcher.hpp"
 #include "phases.hpp"
 #include "prepare.hpp"
 #include "run_lock.hpp"
@@ -25,33 +23,6 @@ namespace aerie::apps {
 namespace {
 namespace fs = std::filesystem;
 using report::Phase;
-
-std::map<std::string, std::string> environment(int ranks) {
-  std::map<std::string, std::string> env;
-  const auto unless_set = [&](const char* name, const char* value) {
-    if (!std::getenv(name)) env[name] = value;
-  };
-  unless_set("OMP_NUM_THREADS", "1");
-  if (::geteuid() == 0) {  // mpirun refuses to work as root unless both are set
-    unless_set("OMPI_ALLOW_RUN_AS_ROOT", "1");
-    unless_set("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
-  }
-  if (ranks > static_cast<int>(std::thread::hardware_concurrency())) unless_set("OMPI_MCA_mpi_yield_when_idle", "1");
-  return env;
-}
-
-/// The launcher's words for `ranks` ranks. `run.launcher` may hold flags of its own: "srun --mpi=pmix".
-std::vector<std::string> launcher(const config::Config& c, int ranks) {
-  std::vector<std::string> words;
-  std::istringstream in(c.run.launcher);
-  for (std::string w; in >> w;) words.push_back(w);
-  if (const auto name = fs::path(words.at(0)).filename(); name == "mpirun" || name == "mpiexec") {
-    words.insert(words.end(), {"-q", "--bind-to", "none"});
-    if (ranks > static_cast<int>(std::thread::hardware_concurrency())) words.emplace_back("--oversubscribe");
-  }
-  words.insert(words.end(), {"-n", fmt::format("{}", ranks)});
-  return words;
-}
 
 /// The phases that run in this process publish what they make in one last step, so that the way to stop one is to end at once.
 void end_on_signals() {
@@ -96,10 +67,10 @@ class Pipeline {
     if (!fs::exists(path))
       throw base::MissingInputError(path.string() + ": no such program", "build or install it; it needs LibTorch");
     const int ranks = phase == Phase::export_ ? 1 : ranks_;
-    auto argv = ranks > 1 ? launcher(c_, ranks) : std::vector<std::string>{};
+    auto argv = launcher_words(c_, ranks);
     argv.insert(argv.end(), {path.string(), "--run", c_.run_dir.string()});
     argv.insert(argv.end(), flags_.begin(), flags_.end());
-    return run_child(argv, {environment(ranks), true});
+    return run_child(argv, {.environment = launcher_environment(ranks), .soft_stop = true});
   }
   const config::Config& c_;
   int ranks_;

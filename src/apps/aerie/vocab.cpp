@@ -1,14 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 // `aerie vocab`: counts the loss tokens of the samples that are trained on and chooses the draft vocabulary.
 #include <aerie/base/error.hpp>
+#include <aerie/base/fault.hpp>
 #include <aerie/ckpt/checkpoint.hpp>
 #include <aerie/dataset/token_counts.hpp>
 #include <aerie/interchange/target_config.hpp>
 #include <aerie/interchange/vocab_map.hpp>
 #include <aerie/report/ledger.hpp>
+#include <aerie/stop/stop_token.hpp>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
+#include <csignal>
 #include <numeric>
 
 #include <fmt/format.h>
@@ -30,6 +34,23 @@ std::vector<std::int64_t> training_samples(const dataset::Dataset& data, double 
     throw base::DataError(data.path().string() + ": no usable training sample", "see why samples were rejected: `aerie inspect`");
   return out;
 }
+/// While this lives, TERM, USR1 and USR2 are noted instead of ending the process; before and after they do what they did.
+class StopSignals {
+ public:
+  StopSignals() {
+    for (std::size_t i = 0; i < before_.size(); ++i) ::sigaction(numbers[i], nullptr, &before_[i]);
+    stop::StopToken::install_handlers();
+  }
+  ~StopSignals() {
+    for (std::size_t i = 0; i < before_.size(); ++i) ::sigaction(numbers[i], &before_[i], nullptr);
+  }
+  StopSignals(const StopSignals&) = delete;
+  StopSignals& operator=(const StopSignals&) = delete;
+
+ private:
+  static constexpr std::array<int, 3> numbers{SIGTERM, SIGUSR1, SIGUSR2};
+  std::array<struct sigaction, 3> before_{};
+};
 /// A map that checkpoints were trained with must not be replaced by another one.
 void refuse_change(const config::Config& c, const interchange::VocabMap& map) {
   const auto path = c.run_dir / "vocab.safetensors";
@@ -48,7 +69,12 @@ void choose_vocabulary(const config::Config& c) {
   if (size == 0) size = interchange::read_target_config(interchange::ModelDirectory::open(c.target.path)).vocab_size;
   ledger.phase(report::Phase::vocab, report::PhaseState::running);
   const auto samples = training_samples(data, c.holdout());
-  const auto counts = dataset::count_loss_tokens(data, samples, size);
+  const StopSignals signals;
+  stop::StopToken stop(c.run_dir, true);
+  const auto counts = dataset::count_loss_tokens(data, samples, size, [&] {
+    base::fault_point("vocab.count");
+    stop.throw_if_stopped();
+  });
   const auto map = interchange::select_vocab(counts, std::min(c.draft.vocab_size, size));
   interchange::check_vocab_map(map, "the new vocabulary");
   refuse_change(c, map);

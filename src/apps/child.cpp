@@ -25,6 +25,10 @@ namespace {
   for (const auto& [name, value] : options.environment) ::setenv(name.c_str(), value.c_str(), 1);
   if (const int null = ::open("/dev/null", O_RDONLY); null >= 0)
     ::dup2(null, STDIN_FILENO);  // a background group must not read a terminal
+  if (!options.output.empty()) {
+    const int out = ::open(options.output.c_str(), O_WRONLY | O_CREAT | O_APPEND, 0644);
+    if (out >= 0) ::dup2(out, STDOUT_FILENO), ::dup2(out, STDERR_FILENO);
+  }
   ::sigprocmask(SIG_SETMASK, &mask, nullptr);
   ::execvp(argv[0], argv.data());
   const int error = errno;

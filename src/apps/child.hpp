@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Starts a program, passes signals on to it and waits for its end.
 #pragma once
+#include <filesystem>
 #include <map>
 #include <string>
 #include <vector>
@@ -16,6 +17,8 @@ struct ChildOptions {
   /// The first TERM or INT goes on as USR2: mpirun kills its ranks a second after TERM, but passes USR2 on and lets them save. A
   /// second TERM or INT goes on as it is.
   bool soft_stop = false;
+  /// stdout and stderr are appended to this file; empty: they are this process's.
+  std::filesystem::path output = {};
 };
 /// argv[0] is looked up in PATH unless it holds a slash. TERM, INT and USR2 are passed on. Throws MissingInputError when it
 /// cannot start.

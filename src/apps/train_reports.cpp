@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "train_reports.hpp"
+
+#include <fmt/format.h>
+
+#include <aerie/base/host.hpp>
+
+namespace aerie::apps {
+
+TrainReports::TrainReports(const ProgramContext& context, const dataset::Dataset& data, std::int64_t step,
+                           std::int64_t total_steps)
+    : context_(context),
+      data_(data),
+      first_step_(step),
+      total_steps_(total_steps),
+      metrics_(context.config.run_dir / "metrics.jsonl", step),
+      samples_(context.config.run_dir / "samples.jsonl", step),
+      progress_("step", "steps", total_steps) {}
+
+void TrainReports::step(const train::StepReport& r) {
+  tokens_ += r.tokens;
+  seconds_ += r.seconds;
+  step_s_ = r.seconds;
+  context_.end_details["steps"] = r.step - first_step_;
+  base::Json ids = base::Json::array();
+  for (const auto s : r.samples) ids.push_back(data_.id(s));
+  samples_.write({{"step", r.step}, {"first_pack", r.first_pack}, {"samples", ids}});
+  base::Json line{{"step", r.step},           {"lr", r.lr},
+                  {"loss", r.loss},           {"step_loss", r.step_loss},
+                  {"match", r.match},         {"cumulative", r.cumulative},
+                  {"grad_norm", r.grad_norm}, {"tokens", r.tokens},
+                  {"seconds", r.seconds},     {"waiting_s", r.waiting_s},
+                  {"time", base::unix_now()}};
+  if (!r.bad.empty()) {
+    line["skipped"] = r.bad;
+    base::log_warning(fmt::format("step {} skipped: {}", r.step, r.bad));
+    context_.ledger.evidence("step-skipped", {{"step", r.step}, {"why", r.bad}, {"samples", ids}});
+  }
+  metrics_.write(line);
+  progress_.update(r.step, tokens_, 0, fmt::format("loss {:.3f} match {:.3f}", r.loss, r.match.front()));
+  context_.status.update({{"phase", "train"},
+                          {"step", r.step},
+                          {"total", total_steps_},
+                          {"done", r.step},
+                          {"loss", r.loss},
+                          {"rate_tokens_per_s", seconds_ > 0 ? static_cast<double>(tokens_) / seconds_ : 0.0}});
+}
+
+void TrainReports::saved(std::int64_t step, const ckpt::Saved& saved) {
+  context_.ledger.checkpoint_published(step, saved.path.string(), saved.manifest_hash,
+                                       {{"save_s", saved.seconds}, {"blocked_s", saved.blocked_s}, {"step_s", step_s_}});
+  // No "step": such lines tell of one attempt's disk, not of the training, and are not repeated by it.
+  metrics_.write({{"checkpoint", step},
+                  {"save_s", saved.seconds},
+                  {"elapsed_s", saved.elapsed_s},
+                  {"blocked_s", saved.blocked_s},
+                  {"time", base::unix_now()}});
+  base::log_info(fmt::format("checkpoint {}: written in {:.2f} s, training waited {:.3f} s", saved.path.string(), saved.seconds,
+                             saved.blocked_s));
+}
+
+void TrainReports::validated(const train::ValidationReport& r) {
+  metrics_.write({{"step", r.step},
+                  {"validation",
+                   {{"samples", r.samples},
+                    {"tokens", r.tokens},
+                    {"slots", r.slots},
+                    {"step_loss", r.step_loss},
+                    {"match", r.match},
+                    {"cumulative", r.cumulative},
+                    {"alpha", r.alpha},
+                    {"seconds", r.seconds}}},
+                  {"time", base::unix_now()}});
+  base::log_info(fmt::format("validation after step {}: {} samples, match {:.3f}, loss {:.3f} at the first unroll step", r.step,
+                             r.samples, r.match.front(), r.step_loss.front()));
+}
+
+}  // namespace aerie::apps
