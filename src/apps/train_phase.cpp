@@ -85,6 +85,7 @@ train::TrainerOptions trainer_options(const ProgramContext& context) {
   o.attempt = context.attempt;
   o.checkpoints = context.config.checkpoint_dir();
   o.settings = config::to_json(context.config);
+  o.fast_reduce = t.reduce == "fast";
   o.skip_bad_steps = t.bad_step == "skip";
   o.spike_factor = t.spike_factor;
   o.validate_every_steps = context.config.eval.every_steps;
@@ -165,7 +166,7 @@ int train_phase(const ProgramContext& context, const TrainFlags& flags) {
   options.identity["compute"] =
       fmt::format("{} {}", device.is_cpu() ? "cpu" : "cuda", dtype == c10::ScalarType::Float ? "fp32" : "bf16");
 
-  const auto transport = comm::make_mpi_transport(world);
+  const auto transport = device::make_transport(c.train.transport, world, device);  // collective over world
   train::StoreSource source(*store, head, device, dtype);
   train::Trainer trainer(world, *transport, shape, head, vocab, packs, table, source, options, device, dtype);
   const auto checkpoint = load_newest(context, flags, trainer);  // collective over world
@@ -190,20 +191,18 @@ int train_phase(const ProgramContext& context, const TrainFlags& flags) {
                                               [&](std::int64_t step, const ckpt::Saved& saved) { reports->saved(step, saved); },
                                               [&](const train::ValidationReport& r) { reports->validated(r); }});
 
+  const auto weights = trainer.weights_sha256();  // collective over world
   if (world.is_root()) {
-    base::Json evidence{{"step", trainer.step()},
-                        {"total_steps", options.total_steps},
-                        {"tokens", reports->tokens()},
-                        {"seconds", reports->seconds()},
-                        {"weights_sha256", trainer.weights_sha256()},
-                        {"inputs", phase_inputs(c, report::Phase::train)}};
+    base::Json evidence{{"step", trainer.step()},      {"total_steps", options.total_steps},
+                        {"tokens", reports->tokens()}, {"seconds", reports->seconds()},
+                        {"weights_sha256", weights},   {"inputs", phase_inputs(c, report::Phase::train)}};
     context.end_details["done"] = trainer.step();
     context.ledger.phase(report::Phase::train,
                          end == train::Trainer::End::finished ? report::PhaseState::complete : report::PhaseState::interrupted,
                          evidence);
     context.status.update(
         {{"phase", "train"}, {"step", trainer.step()}, {"total", options.total_steps}, {"done", trainer.step()}}, true);
-    base::log_info(fmt::format("weights {}", trainer.weights_sha256()));
+    base::log_info(fmt::format("weights {}", weights));
   }
   if (end == train::Trainer::End::stopped)
     throw base::StopRequested(fmt::format("stopped by {} after step {}",

@@ -30,7 +30,7 @@ void TrainReports::step(const train::StepReport& r) {
                   {"match", r.match},         {"cumulative", r.cumulative},
                   {"grad_norm", r.grad_norm}, {"tokens", r.tokens},
                   {"seconds", r.seconds},     {"waiting_s", r.waiting_s},
-                  {"time", base::unix_now()}};
+                  {"update_s", r.update_s},   {"time", base::unix_now()}};
   if (!r.bad.empty()) {
     line["skipped"] = r.bad;
     base::log_warning(fmt::format("step {} skipped: {}", r.step, r.bad));

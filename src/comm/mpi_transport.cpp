@@ -20,21 +20,10 @@ class MpiTransport final : public Transport {
 
   void reduce_scatter_sum(std::span<std::int64_t> all, std::span<std::int64_t> mine,
                           std::span<const std::int64_t> counts) override {
-    check_counts(counts, static_cast<std::int64_t>(all.size()), static_cast<std::int64_t>(mine.size()));
-    if (comm_.size() == 1) {
-      std::copy(all.begin(), all.end(), mine.begin());
-      return;
-    }
-    // One reduction to each owner: no temporary of the whole vector's size, and any element count.
-    std::int64_t offset = 0;
-    for (int r = 0; r < comm_.size(); ++r) {
-      for (std::int64_t at = 0; at < counts[r]; at += round_elements) {
-        const auto n = std::min(round_elements, counts[r] - at);
-        check(MPI_Reduce(all.data() + offset + at, comm_.rank() == r ? mine.data() + at : nullptr, static_cast<int>(n),
-                         MPI_INT64_T, MPI_SUM, r, comm_.get()));
-      }
-      offset += counts[r];
-    }
+    reduce_scatter(all, mine, counts, MPI_INT64_T);
+  }
+  void reduce_scatter_sum(std::span<float> all, std::span<float> mine, std::span<const std::int64_t> counts) override {
+    reduce_scatter(all, mine, counts, MPI_FLOAT);
   }
 
   void all_gather(std::span<const std::byte> mine, std::span<std::byte> all, std::span<const std::int64_t> byte_counts) override {
@@ -52,6 +41,25 @@ class MpiTransport final : public Transport {
   void all_reduce_sum(std::span<std::int64_t> values) override { comm_.sum(values); }
 
  private:
+  template <class T>
+  void reduce_scatter(std::span<T> all, std::span<T> mine, std::span<const std::int64_t> counts, MPI_Datatype type) {
+    check_counts(counts, static_cast<std::int64_t>(all.size()), static_cast<std::int64_t>(mine.size()));
+    if (comm_.size() == 1) {
+      std::copy(all.begin(), all.end(), mine.begin());
+      return;
+    }
+    // One reduction to each owner: no temporary of the whole vector's size, and any element count.
+    std::int64_t offset = 0;
+    for (int r = 0; r < comm_.size(); ++r) {
+      for (std::int64_t at = 0; at < counts[r]; at += round_elements) {
+        const auto n = std::min(round_elements, counts[r] - at);
+        check(MPI_Reduce(all.data() + offset + at, comm_.rank() == r ? mine.data() + at : nullptr, static_cast<int>(n), type,
+                         MPI_SUM, r, comm_.get()));
+      }
+      offset += counts[r];
+    }
+  }
+
   void check_counts(std::span<const std::int64_t> counts, std::int64_t all, std::int64_t mine) const {
     base::expect(static_cast<int>(counts.size()) == comm_.size(), "one count per rank");
     base::expect(std::accumulate(counts.begin(), counts.end(), std::int64_t{0}) == all, "counts add up to the whole buffer");

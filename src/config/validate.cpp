@@ -80,9 +80,6 @@ void validate(const Config& config) {
   if (config.export_.formats.empty()) fail("export.formats", "is empty", "for example [\"sglang\", \"vllm\"]");
   // Keys of this format whose work is not done yet: refused, never ignored.
   if (!config.draft.init_from.empty()) fail("draft.init_from", "is set, but a warm start is not available yet", "leave it empty");
-  if (t.transport == "nccl")
-    fail("train.transport", "is \"nccl\", but training moves data by MPI as yet", "use \"auto\" or \"mpi\"");
-  if (t.reduce == "fast") fail("train.reduce", "is \"fast\", which is not available yet", "use \"exact\"");
   if (config.eval.every_steps > 0 && config.holdout() == 0)
     fail("eval.every_steps", "is set, but no sample of the store is held out",
          "validation during training reads held-out samples: set eval.holdout and no evaluation file, or use 0");

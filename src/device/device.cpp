@@ -60,6 +60,17 @@ void setup_compute(std::int64_t threads) {
   gpu::setup_determinism();
 }
 
+std::unique_ptr<comm::Transport> make_transport(std::string_view wish, const comm::Comm& comm, c10::Device device) {
+  const comm::Comm host = comm.split_by_host();  // collective over comm
+  const bool mine = device.is_cuda() && host.size() <= gpu::visible_count();
+  const bool own_gpus = comm.min(mine ? 1 : 0) == 1;  // collective over comm
+  if (wish == "mpi" || (wish == "auto" && !own_gpus)) return comm::make_mpi_transport(comm);
+  if (!own_gpus)
+    throw base::ConfigError("train.transport = \"nccl\" needs a GPU of its own for every rank",
+                            "start at most as many ranks on a node as it has GPUs, or take \"auto\"");
+  return gpu::nccl_transport(comm, device);  // collective over comm
+}
+
 std::string describe(c10::Device device) {
   if (device.is_cpu()) return "cpu";
   return fmt::format("{} (cuda:{})", gpu::name(device.index()), static_cast<int>(device.index()));

@@ -8,6 +8,8 @@
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAFunctions.h>
 
+#include <aerie/device/nccl_transport.hpp>
+
 #include "gpu.hpp"
 
 namespace aerie::device::gpu {
@@ -20,6 +22,10 @@ std::string name(c10::DeviceIndex index) { return at::cuda::getDeviceProperties(
 std::int64_t peak_memory_bytes(c10::DeviceIndex index) {
   const auto stats = c10::cuda::CUDACachingAllocator::getDeviceStats(index);
   return stats.allocated_bytes[static_cast<std::size_t>(c10::CachingAllocator::StatType::AGGREGATE)].peak;
+}
+
+std::unique_ptr<comm::Transport> nccl_transport(const comm::Comm& comm, c10::Device device) {
+  return make_nccl_transport(comm, device);
 }
 
 void setup_determinism() {

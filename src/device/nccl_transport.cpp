@@ -88,13 +88,21 @@ class NcclTransport final : public comm::Transport {
 
   void reduce_scatter_sum(std::span<std::int64_t> all, std::span<std::int64_t> mine,
                           std::span<const std::int64_t> counts) override {
+    reduce_scatter(all, mine, counts, ncclInt64);
+  }
+  void reduce_scatter_sum(std::span<float> all, std::span<float> mine, std::span<const std::int64_t> counts) override {
+    reduce_scatter(all, mine, counts, ncclFloat32);
+  }
+
+  template <class T>
+  void reduce_scatter(std::span<T> all, std::span<T> mine, std::span<const std::int64_t> counts, ncclDataType_t type) {
     expect_counts(counts, all.size(), mine.size());
     grouped("reduce-scatter", [&] {
       std::int64_t at = 0;
       for (int root = 0; root < size_; ++root) {
         const auto n = static_cast<std::size_t>(counts[static_cast<std::size_t>(root)]);
         if (n > 0)
-          note(ncclReduce(all.data() + at, root == rank_ ? mine.data() : nullptr, n, ncclInt64, ncclSum, root, comm_, stream_));
+          note(ncclReduce(all.data() + at, root == rank_ ? mine.data() : nullptr, n, type, ncclSum, root, comm_, stream_));
         at += static_cast<std::int64_t>(n);
       }
     });

@@ -7,6 +7,18 @@
 
 namespace aerie::train {
 
+AdamWFactors adamw_factors(const AdamWOptions& o) {
+  const double t = static_cast<double>(o.step);
+  AdamWFactors f{};
+  f.b1 = static_cast<float>(o.beta1), f.b2 = static_cast<float>(o.beta2);
+  f.c1 = static_cast<float>(1.0 - o.beta1), f.c2 = static_cast<float>(1.0 - o.beta2);
+  f.step_size = static_cast<float>(-o.lr / (1.0 - std::pow(o.beta1, t)));
+  f.inverse_root = static_cast<float>(1.0 / std::sqrt(1.0 - std::pow(o.beta2, t)));
+  f.eps = static_cast<float>(o.eps), f.scale = static_cast<float>(o.grad_scale);
+  f.decay = static_cast<float>(1.0 - o.lr * o.weight_decay);
+  return f;
+}
+
 // Clones differ in instructions, not in results: every operation below is one IEEE operation (fma, *, /, sqrt), and contraction
 // is off.
 __attribute__((target_clones("avx512f", "fma", "default"))) void adamw_step(const AdamWOptions& o, std::span<const float> grad,
@@ -14,13 +26,9 @@ __attribute__((target_clones("avx512f", "fma", "default"))) void adamw_step(cons
                                                                             std::span<float> exp_avg_sq) {
   base::expect(grad.size() == masters.size() && grad.size() == exp_avg.size() && grad.size() == exp_avg_sq.size(),
                "AdamW spans have one length");
-  const float b1 = static_cast<float>(o.beta1), b2 = static_cast<float>(o.beta2);
-  const float c1 = static_cast<float>(1.0 - o.beta1), c2 = static_cast<float>(1.0 - o.beta2);
-  const double t = static_cast<double>(o.step);
-  const float step_size = static_cast<float>(-o.lr / (1.0 - std::pow(o.beta1, t)));
-  const float inverse_root = static_cast<float>(1.0 / std::sqrt(1.0 - std::pow(o.beta2, t)));
-  const float eps = static_cast<float>(o.eps), scale = static_cast<float>(o.grad_scale);
-  const float decay = static_cast<float>(1.0 - o.lr * o.weight_decay);
+  const auto f = adamw_factors(o);
+  const float b1 = f.b1, b2 = f.b2, c1 = f.c1, c2 = f.c2, step_size = f.step_size, inverse_root = f.inverse_root, eps = f.eps,
+              scale = f.scale, decay = f.decay;
   const std::size_t n = grad.size();
   const float* g = grad.data();
   float *p = masters.data(), *m = exp_avg.data(), *v = exp_avg_sq.data();

@@ -12,6 +12,8 @@
 #include <aerie/comm/agree.hpp>
 #include <aerie/train/fixed_point.hpp>
 
+#include "flat_math.hpp"
+
 namespace aerie::train {
 namespace {
 constexpr std::int64_t most_skipped_in_row = 10;  // weights that went bad make every later step bad
@@ -71,7 +73,7 @@ std::optional<std::string> Trainer::Impl::add_pack(std::int64_t pack, std::int64
   const double wait = now_s();
   const auto batch = fetch(pack, after);
   report.waiting_s += now_s() - wait;
-  grad_flat.zero_();
+  if (!options.fast_reduce) grad_flat.zero_();
   const auto result = draft::unroll(shape, weights, target, vocab, batch, options.unroll, coefficients, &grads);
   totals[4 * static_cast<std::size_t>(K()) + tokens] += static_cast<std::int64_t>(batch.ids.size());
   const auto k_count = static_cast<std::size_t>(K());
@@ -81,10 +83,11 @@ std::optional<std::string> Trainer::Impl::add_pack(std::int64_t pack, std::int64
     if (!std::isfinite(weighted) || std::abs(weighted) >= limit)
       return fmt::format("the loss of unroll step {} is {}", k, result.steps[k].loss);
   }
-  const auto host = grad_flat.cpu();
-  const auto bad =
-      add_fixed_point(floats(host), std::span(sum).first(static_cast<std::size_t>(host.numel())), options.packs_per_step);
-  if (bad >= 0) return fmt::format("the gradient of {} is {}", tensor_at(bad), floats(host)[static_cast<std::size_t>(bad)]);
+  if (options.fast_reduce) {  // the sum of all packs so far: one number that is not finite makes it so
+    if (!std::isfinite(grad_flat.sum().item<float>())) return "the gradient is not finite";
+  } else if (const auto bad = flat::add_fixed_point(grad_flat, sum, options.packs_per_step); bad >= 0) {
+    return fmt::format("the gradient of {} is {}", tensor_at(bad), grad_flat[bad].item<float>());
+  }
   for (std::size_t k = 0; k < k_count; ++k) {
     const auto& s = result.steps[k];
     totals[k] += s.slots;
@@ -116,8 +119,10 @@ void Trainer::Impl::update(StepReport& report, std::int64_t loss) {
   adam.eps = options.eps;
   adam.weight_decay = options.weight_decay;
   adam.step = step + 1;
-  report.grad_norm = optimizer.step(sum, adam, options.clip);  // collective over world
-  spread_masters();                                            // collective over world
+  const double start = now_s();
+  report.grad_norm = optimizer.step(options.fast_reduce ? grad_padded : sum, adam, options.clip);  // collective over world
+  optimizer.gather_weights(flat_padded);                                                           // collective over world
+  report.update_s = now_s() - start;
   watch.add(loss);
   skipped_in_row = 0;
 }
@@ -126,7 +131,7 @@ StepOutcome Trainer::Impl::train_step(StepReport& report, stop::Request request)
   const double start = now_s();
   const auto first = packs_consumed;
   const auto coefficients = loss_coefficients(options.step_weights, global_counts(first));
-  std::fill(sum.begin(), sum.end(), 0);
+  options.fast_reduce ? grad_padded.zero_() : sum.zero_();
   const auto k_count = static_cast<std::size_t>(K());
   std::vector<std::int64_t> totals(4 * k_count + extras, 0);
   const auto extra = [&](Extra e) -> std::int64_t& { return totals[4 * k_count + e]; };

@@ -72,7 +72,8 @@ void Saver::start(std::int64_t step, const base::Json& position, double step_s) 
   begun_s_ = now_s();
   save_ = std::make_unique<ckpt::BackgroundSave>(  // collective over world
       world_, std::move(r),
-      std::span(static_cast<std::byte*>(staging_.mutable_data_ptr()), static_cast<std::size_t>(staging_.numel())));
+      std::span(static_cast<std::byte*>(staging_.mutable_data_ptr()), static_cast<std::size_t>(staging_.numel())),
+      [this](std::span<const std::byte> from, std::span<std::byte> to) { optimizer_.copy_chunk(from, to); });
 }
 
 bool Saver::after_step(bool all_ready, double step_s) {
@@ -94,6 +95,11 @@ void Saver::finish(double step_s) {
 }
 
 void Saver::save_now(std::int64_t step, const base::Json& position) {
+  if (device_.is_cuda()) {      // through the staging memory
+    start(step, position, -1);  // collective over world
+    finish(-1);                 // collective over world
+    return;
+  }
   wait_for_retention();
   begun_s_ = now_s();
   const auto saved = ckpt::save(world_, request(step, position));  // collective over world

@@ -52,21 +52,17 @@ Trainer::Impl::Impl(const comm::Comm& w, comm::Transport& t, const draft::Drafte
       device(d),
       dtype(dt),
       schedule(make_schedule(options.lr, options.min_lr, options.warmup, options.total_steps)),
-      optimizer(w, t, draft::parameter_count(s)),
+      optimizer(w, t, draft::parameter_count(s), d),
       saver(w, options, optimizer, d),
       watch(options.spike_factor) {
   const auto n = draft::parameter_count(shape);
-  masters = at::zeros({n}, at::kFloat);
-  flat = at::zeros({n}, at::TensorOptions(device).dtype(dtype));
-  weights = draft::view_weights(shape, flat);
-  grad_flat = at::zeros({n}, at::TensorOptions(device).dtype(at::kFloat));
+  const auto padded = optimizer.sharding().padded();
+  flat_padded = at::zeros({padded}, at::TensorOptions(device).dtype(dtype));
+  weights = draft::view_weights(shape, flat_padded.narrow(0, 0, n));
+  grad_padded = at::zeros({padded}, at::TensorOptions(device).dtype(at::kFloat));
+  grad_flat = grad_padded.narrow(0, 0, n);
   grads = draft::view_weights(shape, grad_flat);
-  sum.assign(static_cast<std::size_t>(optimizer.sharding().padded()), 0);
-}
-
-void Trainer::Impl::spread_masters() {
-  optimizer.gather_masters(floats(masters));  // collective over world
-  flat.copy_(masters);
+  if (!options.fast_reduce) sum = at::zeros({padded}, at::TensorOptions(device).dtype(at::kLong));
 }
 
 base::Json Trainer::Impl::position() const {
@@ -94,8 +90,8 @@ Trainer::~Trainer() = default;
 std::int64_t Trainer::step() const { return impl_->step; }
 
 void Trainer::start(const at::Tensor& initial) {
-  impl_->optimizer.reset(floats(initial));
-  impl_->spread_masters();
+  impl_->optimizer.reset(initial);
+  impl_->optimizer.gather_weights(impl_->flat_padded);  // collective over world
 }
 
 std::vector<std::string> Trainer::resume(const ckpt::Checkpoint& checkpoint, const std::set<std::string>& allowed) {
@@ -111,7 +107,7 @@ std::vector<std::string> Trainer::resume(const ckpt::Checkpoint& checkpoint, con
     t.set_position(checkpoint.manifest.at("position"));
   });
   t.saver.loaded(t.step);
-  t.spread_masters();
+  t.optimizer.gather_weights(t.flat_padded);  // collective over world
   return changes;
 }
 
@@ -167,8 +163,8 @@ Trainer::End Trainer::run(stop::StopToken& stop, const TrainerHooks& hooks) {
 
 std::string Trainer::weights_sha256() const {
   base::Sha256 h;
-  const auto v = floats(impl_->masters);
-  h.update(std::as_bytes(v));
+  const auto masters = impl_->optimizer.gather_masters();  // collective over world
+  h.update(std::as_bytes(floats(masters)));
   return h.finish_tagged();
 }
 

@@ -44,12 +44,11 @@ struct Trainer::Impl {
   Schedule schedule;
   OptimizerShard optimizer;
   Saver saver;
-  at::Tensor masters;  // fp32 on the host, unpadded, everybody's
-  at::Tensor flat;     // compute dtype on the device
+  at::Tensor flat_padded;  // everybody's weights: compute dtype on the device, padded to whole blocks
   draft::DrafterWeights weights;
-  at::Tensor grad_flat;  // fp32 on the device
+  at::Tensor grad_padded, grad_flat;  // fp32 on the device; grad_flat is without the padding
   draft::DrafterWeights grads;
-  std::vector<std::int64_t> sum;  // padded, fixed point
+  at::Tensor sum;  // i64 fixed point on the device, padded; with reduce = fast there is none, grad_padded is the sum
 
   // The position: with the weights, all that a checkpoint needs.
   std::int64_t step = 0, packs_consumed = 0;
@@ -67,7 +66,6 @@ struct Trainer::Impl {
        c10::Device d, c10::ScalarType dt);
 
   std::int64_t K() const { return options.unroll.ttt_steps; }
-  void spread_masters();  // collective over world
   base::Json position() const;
   void set_position(const base::Json& position);
 

@@ -30,6 +30,8 @@ class Transport {
   /// `all` may be overwritten.
   virtual void reduce_scatter_sum(std::span<std::int64_t> all, std::span<std::int64_t> mine,
                                   std::span<const std::int64_t> counts) = 0;
+  /// The same in fp32, for reduce = fast: the result depends on the order of additions, hence on the number of ranks.
+  virtual void reduce_scatter_sum(std::span<float> all, std::span<float> mine, std::span<const std::int64_t> counts) = 0;
   /// all = the ranks' segments one after another. `mine` may be this rank's segment inside `all`.
   virtual void all_gather(std::span<const std::byte> mine, std::span<std::byte> all,
                           std::span<const std::int64_t> byte_counts) = 0;

@@ -3,6 +3,7 @@
 // are set once, in apps::run, through setup_compute.
 #pragma once
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
 
@@ -10,6 +11,7 @@
 #include <c10/core/ScalarType.h>
 
 #include <aerie/comm/comm.hpp>
+#include <aerie/comm/transport.hpp>
 
 namespace aerie::device {
 
@@ -22,6 +24,10 @@ c10::ScalarType choose_dtype(std::string_view wish, c10::Device device);
 
 /// Threads per rank, deterministic algorithms, no TF32 where fp32 is the reference. Once, before the first tensor.
 void setup_compute(std::int64_t threads);
+
+/// "mpi", "nccl", or "auto": NCCL when every rank has a GPU of its own, MPI on host buffers otherwise (also when ranks share one,
+/// which NCCL refuses). Throws ConfigError when "nccl" cannot be. Collective over `comm`.
+std::unique_ptr<comm::Transport> make_transport(std::string_view wish, const comm::Comm& comm, c10::Device device);
 
 /// "cpu", "NVIDIA H200 (cuda:0)"
 std::string describe(c10::Device device);

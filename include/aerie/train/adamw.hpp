@@ -15,6 +15,12 @@ struct AdamWOptions {
   double grad_scale = 1;  // clipping
   std::int64_t step = 1;  // counts from 1, for the bias corrections
 };
+/// What the step multiplies by, rounded to fp32 once: the same on host and device.
+struct AdamWFactors {
+  float b1, b2, c1, c2, step_size, inverse_root, eps, scale, decay;
+};
+AdamWFactors adamw_factors(const AdamWOptions& options);
+
 /// All spans have one length. Updates masters and both moments in place. Decoupled weight decay (Loshchilov and Hutter, arXiv
 /// 1711.05101).
 void adamw_step(const AdamWOptions& options, std::span<const float> grad, std::span<float> masters, std::span<float> exp_avg,

@@ -45,6 +45,9 @@ struct TrainerOptions {
   base::Json identity;  // compared on resume
   base::Json settings;  // goes into checkpoints for people
 
+  /// reduce = fast: gradients are summed in fp32, in the order they come. Not the same bits for another number of ranks.
+  bool fast_reduce = false;
+
   bool skip_bad_steps = false;                                    // else a bad step ends training (65)
   double spike_factor = 10;                                       // train/loss_watch.hpp; 0: no loss is a spike
   std::function<std::string(std::int64_t sample)> sample_name{};  // for reports; the number unless given
@@ -61,6 +64,7 @@ struct TrainerOptions {
 struct StepReport {
   std::int64_t step = 0;  // steps done, this one included
   double lr = 0, loss = 0, grad_norm = 0, seconds = 0, waiting_s = 0;
+  double update_s = 0;  // of `seconds`: reduction over ranks, optimizer, gathering of weights
   std::int64_t tokens = 0;
   std::vector<double> step_loss, match, cumulative;  // K
   std::int64_t first_pack = 0;
@@ -104,7 +108,7 @@ class Trainer {
   End run(stop::StopToken& stop, const TrainerHooks& hooks);
 
   std::int64_t step() const;
-  /// SHA-256 over the fp32 masters. Collective; on every rank.
+  /// SHA-256 over the fp32 masters, the same on every rank. Collective.
   std::string weights_sha256() const;
 
  private:
