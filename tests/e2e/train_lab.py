@@ -19,8 +19,9 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import pipeline  # noqa: E402
 from pipeline import Failed, check, end_session, session_members, tail  # noqa: E402,F401
 
-STEPS = 24
-SETTINGS = pipeline.SETTINGS | {"train.steps": STEPS, "train.save_every_steps": 4, "train.keep": 10, "eval.holdout": 0.15}
+STEPS = 12
+SETTINGS = pipeline.SETTINGS | {"train.steps": STEPS, "train.save_every_steps": 4, "train.keep": 10,
+                                "train.ttt_steps": 2, "train.pack_tokens": 192, "train.packs_per_step": 2, "eval.holdout": 0.15}
 PROGRAM = "aerie-train"
 
 
