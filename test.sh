@@ -8,6 +8,9 @@ set -euo pipefail
 "$AERIE_ROOT/scripts/setup.sh"
 "$AERIE_ROOT/scripts/build.sh"
 
+# The full matrix of launchers is for those who ask for it.
+[ $# -gt 0 ] || set -- -LE '^slurm-full$'
+
 # At least two at a time, so that 2-rank tests do not wait for cores that small machines lack.
 jobs=$(nproc)
 [ "$jobs" -ge 2 ] || jobs=2

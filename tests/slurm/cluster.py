@@ -94,7 +94,7 @@ SlurmdUser=root
 AuthType=auth/munge
 AuthInfo=socket={folder}/munge.socket
 CredType=cred/munge
-PlugStackConfig=/dev/null
+PlugStackConfig={folder}/plugstack.conf
 MpiDefault=pmix
 ProctrackType=proctrack/linuxproc
 TaskPlugin=task/none
@@ -194,6 +194,7 @@ class Cluster:
         self.write("hosts", "\n".join(f"127.0.0.1 {n}" for n in ["localhost", socket.gethostname(), *self.names]) + "\n")
         self.write("taskprolog", f'#!/bin/sh\necho "export TMPDIR={self.folder}/$SLURMD_NODENAME/tmp"\n')
         os.chmod(f"{self.folder}/taskprolog", 0o755)
+        self.write("plugstack.conf", "")
         nodes = "\n".join(f"NodeName={n} NodeAddr=127.0.0.1 Port={self.port + 1 + i} CPUs={self.cpus} RealMemory=4000"
                           for i, n in enumerate(self.names))
         self.write("slurm.conf", CONFIG.format(host=socket.gethostname(), port=self.port, folder=self.folder, extra=self.extra,

@@ -10,6 +10,7 @@ warned=${warned:-} # the script may have been warned before it came here
 trap 'say "got USR2"; warned=1; [ -z "$pid" ] || kill -USR2 "$pid"' USR2
 
 PATH=${AERIE_BIN:+$AERIE_BIN:}$PATH
+AERIE_WRAP=() # a site with containers sets what goes before every program
 set +u # modules and Spack do not work under it
 # shellcheck source=jobs/slurm/examples/site-modules.env
 . "${AERIE_SITE:-$AERIE_JOBS/site.env}"
@@ -52,6 +53,7 @@ resubmit() {
   new=${new%%;*}
   say "exit $1: Requeue=0, so job $new takes over from $id"
   squeue -h -t PENDING -o '%i %E' | while read -r job waits; do
+    # shellcheck disable=SC2001  # ${//} has no such pattern without extglob
     waits=$(sed 's/([a-z_]*)//g' <<<"$waits") # afterok:12(unfulfilled)
     case ,$waits, in
       *":$id,"* | *":$id:"*) scontrol update JobId="$job" Dependency="${waits//:$id/:$new}" ;;
@@ -135,9 +137,9 @@ launch() {
   case ${LAUNCHER:-srun} in
     srun)
       step srun --mpi=pmix --kill-on-bad-exit=1 -N"$n" -n$((n * g)) ${CPUS_PER_TASK:+--cpus-per-task="$CPUS_PER_TASK"} \
-        "${blocked[@]}" "$@"
+        "${blocked[@]}" "${AERIE_WRAP[@]}" "$@"
       ;;
-    mpirun) step mpirun -q -n $((n * g)) --map-by "ppr:$g:node" "${blocked[@]}" "$@" ;;
+    mpirun) step mpirun -q -n $((n * g)) --map-by "ppr:$g:node" "${blocked[@]}" "${AERIE_WRAP[@]}" "$@" ;;
     *)
       say "LAUNCHER is $LAUNCHER, known are srun and mpirun"
       exit 2

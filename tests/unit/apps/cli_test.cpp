@@ -13,8 +13,8 @@ namespace {
 using namespace aerie;
 using test::aerie;
 
-const std::vector<std::string> all_commands{
-    "init", "run", "status", "ledger", "vocab", "verify", "inspect", "accept-missing", "may-requeue", "import", "explain-exit"};
+const std::vector<std::string> all_commands{"init",   "run",     "submit",         "status",      "ledger", "vocab",
+                                            "verify", "inspect", "accept-missing", "may-requeue", "import", "explain-exit"};
 
 TEST(CommandLine, wrong_commands_are_usage_errors) {
   const auto none = aerie("");
@@ -77,6 +77,51 @@ TEST(MayRequeue, stops_a_crash_loop_after_three) {
   ledger.attempt_end(n, "aerie-train", 76, "a peer died");
   EXPECT_EQ(ask(76), 0);
   EXPECT_EQ(aerie("may-requeue --run /nothing/there 76").code, 66);
+}
+
+TEST(MayRequeue, a_warning_that_met_a_starting_program_counts_as_a_stop) {
+  test::TempDir dir;
+  for (int i = 0; i < 4; ++i)
+    for (const int code : {75, 138, 140})
+      EXPECT_EQ(test::shell(fmt::format("SLURM_JOB_ID=7 SLURM_RESTART_COUNT={} {} may-requeue --run {} --program aerie-train {}",
+                                        i, AERIE_BIN, dir.path().string(), code))
+                    .code,
+                0);
+  EXPECT_TRUE(report::Ledger(dir.path()).read().empty());
+}
+
+TEST(MayRequeue, deaths_before_the_program_could_record_its_start_count_too) {
+  test::TempDir dir;
+  const auto ask = [&](int restart) {
+    return test::shell(fmt::format("SLURM_JOB_ID=7 SLURM_RESTART_COUNT={} {} may-requeue --run {} --program aerie-train 137",
+                                   restart, AERIE_BIN, dir.path().string()))
+        .code;
+  };
+  EXPECT_EQ(ask(0), 0);
+  EXPECT_EQ(ask(1), 0);
+  EXPECT_EQ(ask(1), 0);  // asked twice about one death
+  EXPECT_EQ(ask(2), 93);
+  const auto attempts = report::replay(report::Ledger(dir.path()).read()).attempts;
+  ASSERT_EQ(attempts.size(), 3U);
+  EXPECT_EQ(attempts[0].job, "7");
+  EXPECT_EQ(attempts[0].exit_code, 137);
+}
+
+TEST(MayRequeue, extraction_that_dies_after_commits_goes_on) {
+  test::TempDir dir;
+  test::Run run(dir);
+  const auto die = [&](std::int64_t done) {
+    report::Ledger(run.path()).attempt_begin("aerie-extract", {{"done", done}});
+    return aerie("may-requeue --program aerie-extract --run " + run.name() + " 137").code;
+  };
+  run.make_store({0, 1, 2});
+  EXPECT_EQ(die(0), 0);
+  EXPECT_EQ(die(2), 0);
+  EXPECT_EQ(die(2), 0);
+  EXPECT_EQ(die(2), 0);  // the store holds 3
+  EXPECT_EQ(die(3), 0);
+  EXPECT_EQ(die(3), 0);
+  EXPECT_EQ(die(3), 93);
 }
 
 TEST(LedgerCommand, prints_events) {

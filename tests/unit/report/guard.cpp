@@ -97,3 +97,18 @@ TEST(Guard, OwnAttemptDoesNotCountAgainstItself) {
   EXPECT_EQ(report::attempts_without_progress(ledger.read(), "aerie-train"), 1);
 }
 TEST(Guard, DamageIsADataError) { EXPECT_THROW(report::attempts_without_progress({{{"kind", 3}}}, "x"), base::DataError); }
+
+TEST(Guard, TasksOfOneArrayDoNotCountForEachOther) {
+  Story story;
+  for (const auto* job : {"12_0", "12_1", "12_2", "12_3", "9"}) {  // at work at the same time: none has an end line
+    story.begin({{"done", 5}});
+    story.lines.back()["process"] = {{"job", job}};
+  }
+  const auto count = [&](const std::string& job) {
+    return report::attempts_without_progress(story.lines, story.program, std::nullopt, job);
+  };
+  EXPECT_EQ(count("12_2"), 2);  // its own, and the one of job 9
+  EXPECT_EQ(count("12"), 5);    // not a task of an array
+  EXPECT_EQ(count("1_2"), 5);
+  EXPECT_EQ(count(""), 5);
+}
