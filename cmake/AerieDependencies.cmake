@@ -38,7 +38,15 @@ if(AERIE_CUDA)
   if(NOT CMAKE_CUDA_ARCHITECTURES)
     set(CMAKE_CUDA_ARCHITECTURES 90)
   endif()
+  if(NOT CMAKE_CUDA_HOST_COMPILER)
+    set(CMAKE_CUDA_HOST_COMPILER ${CMAKE_CXX_COMPILER} CACHE FILEPATH "host compiler of nvcc")
+  endif()
   enable_language(CUDA)
+  set(CMAKE_CUDA_RUNTIME_LIBRARY Shared)  # the one that LibTorch has loaded
+  # Of what nvcc's link line would add only the toolkit's folders: its host compiler's may hold a static libstdc++, which would then
+  # stand beside the one that LibTorch loads, and programs would abort at exit.
+  set(CMAKE_CUDA_IMPLICIT_LINK_LIBRARIES "")
+  list(FILTER CMAKE_CUDA_IMPLICIT_LINK_DIRECTORIES INCLUDE REGEX "cuda")
   find_package(CUDAToolkit REQUIRED)
   find_package(NCCL REQUIRED)
 endif()

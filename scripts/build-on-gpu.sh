@@ -17,7 +17,7 @@ if [ ! -e "$build/build.ninja" ]; then
     args+=(-DTOMLPLUSPLUS_INCLUDE_DIR="$carry/include" -DXXHASH_INCLUDE_DIR="$carry/include" -DXXHASH_LIBRARY="$carry/lib/libxxhash.so")
   fi
   # A compiler that links libstdc++ statically puts a second copy beside the one LibTorch loads, and programs abort at exit: take the system's.
-  if [ -x /usr/bin/g++ ]; then args+=(-DCMAKE_CXX_COMPILER=/usr/bin/g++ -DCMAKE_C_COMPILER=/usr/bin/gcc); fi
+  if [ -x /usr/bin/g++ ]; then unset CC CXX CUDAHOSTCXX; args+=(-DCMAKE_CXX_COMPILER=/usr/bin/g++ -DCMAKE_C_COMPILER=/usr/bin/gcc -DCMAKE_CUDA_HOST_COMPILER=/usr/bin/g++); fi
   # libtorch_cuda.so loads this NCCL; ours must be the same file.
   [ ! -e "$torch/../nvidia/nccl/include/nccl.h" ] || args+=(-DNCCL_ROOT="$(realpath "$torch/../nvidia/nccl")")
   [ -e /usr/local/cuda/bin/nvcc ] && ! command -v nvcc >/dev/null && export PATH=/usr/local/cuda/bin:$PATH
