@@ -148,7 +148,7 @@ def main(stages, description, options=()):
     parser.add_argument("--source", required=True)
     parser.add_argument("--keep", help="work in this folder and leave it behind")
     parser.add_argument("--seed", type=int, default=None, help="of the random moments; printed")
-    parser.add_argument("--only", default="", help="stages whose name holds this")
+    parser.add_argument("--only", default="", help="stages whose name holds one of these, split by |")
     for name, value in options:
         parser.add_argument(name, type=type(value), default=value)
     arguments = parser.parse_args()
@@ -160,7 +160,7 @@ def main(stages, description, options=()):
     try:
         lab = TrainLab(arguments.aerie, arguments.source, folder)
         for name, action in stages(lab, arguments, random.Random(seed)):
-            if arguments.only not in name:
+            if not any(part in name for part in arguments.only.split("|")):
                 continue
             began = time.monotonic()
             try:

@@ -43,6 +43,15 @@ TEST(Latest, HighestStepByNumberAndNothingElse) {
   EXPECT_TRUE(fs::exists(dir / "step-7"));
 }
 
+TEST(Latest, StepsToAvoidComeLast) {
+  aerie::test::TempDir dir;
+  for (const std::int64_t step : {1, 2, 3}) save(dir.path(), step);
+  EXPECT_EQ(ckpt::latest(dir.path(), true, {}, {3})->step, 2);
+  EXPECT_EQ(ckpt::latest(dir.path(), true, {}, {2, 3})->step, 1);
+  EXPECT_EQ(ckpt::latest(dir.path(), true, {}, {1, 2, 3})->step, 3);  // nothing else is there
+  EXPECT_EQ(ckpt::list_steps(dir.path()).size(), 3U);                 // and nothing was renamed
+}
+
 TEST(Latest, HalfRenamedDirectoriesAreNotRead) {
   aerie::test::TempDir dir;
   save(dir.path(), 1);
