@@ -49,11 +49,14 @@ def isolate():
     os.execvp("unshare", [*outer, sys.executable, os.path.abspath(__file__), "--reap", sys.executable, *sys.argv])
 
 
-def free_ports(count):
-    """The first of `count` neighbouring ports on 127.0.0.1 that nobody uses, below those that the kernel gives to clients."""
-    for first in range(17000, 30000, 50):
+BLOCK = 1000  # ports of a cluster: the first for the daemons, the rest for MPI, which leaves each unusable for a minute
+
+
+def free_ports(daemons):
+    """The first port of a block on 127.0.0.1 that no cluster uses, below those that the kernel gives to clients."""
+    for first in range(17000, 32000, BLOCK):
         try:
-            for port in range(first, first + count):
+            for port in range(first, first + daemons):
                 with socket.socket() as s:
                     s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
                     s.bind(("127.0.0.1", port))
@@ -167,6 +170,10 @@ class Cluster:
         with open(PORT_LOCK, "w", encoding="utf-8") as lock:  # held until the daemons listen: two clusters may start at once
             fcntl.flock(lock, fcntl.LOCK_EX)
             self.port = free_ports(1 + len(self.names))
+            # Ranks of two clusters have the same names, job by job: on each other's ports they are taken for peers, and crash.
+            first_mpi = 1 + len(self.names)
+            self.env |= {"OMPI_MCA_btl_tcp_port_min_v4": str(self.port + first_mpi),
+                         "OMPI_MCA_btl_tcp_port_range_v4": str(BLOCK - first_mpi)}
             self.start_daemons()
 
     def start_daemons(self):

@@ -353,7 +353,7 @@ def three_deaths(lab, launcher, base, name, program, fault):
 
 def deaths_in_training(lab, launcher):
     """Three deaths without progress: 93, and no requeue. After a repair and --reset-attempts it goes on to the same bits."""
-    run = three_deaths(lab, launcher, "extracted", "train", "aerie-train", "ckpt.after_data:0:1:kill")
+    run = three_deaths(lab, launcher, "extracted", "train", "aerie-train", "ckpt.after_tmp_dir:0:1:kill")
     run.disarm()
     run.wait_end(run.submit("--to", "train", "--reset-attempts")["train"])
     run.check_trained()

@@ -7,7 +7,17 @@ say() { echo "$(date +%FT%T) job: $*"; }
 # The only trap. A shell in `wait` with several traps loses one of two signals that arrive together, and Slurm sends CONT with each.
 pid=
 warned=${warned:-} # the script may have been warned before it came here
-trap 'say "got USR2"; warned=1; [ -z "$pid" ] || kill -USR2 "$pid"' USR2
+trap 'say "got USR2"; warned=1; [ -z "$pid" ] || pass_on' USR2
+
+# pass_on: the signal to the launcher, and again every few seconds until it ends, for srun drops one that comes before its tasks run.
+# To the programs one or many is the same.
+repeater=
+pass_on() {
+  kill -USR2 "$pid"
+  [ -z "$repeater" ] || return 0
+  while sleep 3 && kill -USR2 "$pid" 2>/dev/null; do :; done &
+  repeater=$!
+}
 
 PATH=${AERIE_BIN:+$AERIE_BIN:}$PATH
 AERIE_WRAP=() # a site with containers sets what goes before every program
@@ -116,6 +126,8 @@ step() {
     wait "$pid" || rc=$?
   done
   pid=
+  [ -z "$repeater" ] || kill "$repeater"
+  repeater=
   say "launcher exit $rc"
   case $rc in
     0) ;;
@@ -126,7 +138,10 @@ step() {
       requeue "$rc"
       ;;
     138 | 140) requeue 75 ;; # a warning met a program before its first instruction
-    *) requeue "$rc" ;;      # 75, 76; 1, 134, 137, 139, 143: something died
+    *) # 75, 76; 1, 134, 137, 139, 143: something died. A warning may kill what the launcher had only begun to start, with any of these
+      [ -z "$warned" ] || requeue 75
+      requeue "$rc"
+      ;;
   esac
 }
 
@@ -150,6 +165,7 @@ launch() {
 # begin PHASE PROGRAM: ends the job when the phase is complete, for Slurm may run a finished job again. PROGRAM is whose attempts
 # the no-progress guard counts.
 begin() {
+  phase=$1
   AERIE_PROGRAM=$2
   local state
   if [ -e "$RUN/stop" ]; then
@@ -159,6 +175,15 @@ begin() {
   state=$(aerie status "$RUN" --phase "$1") || state=unknown
   say "$1: $state"
   [ "$state" != complete ] || exit 0
+}
+
+# confirm: srun may end 0 without having run anything ("aborted before step completely launched"), so the record is asked. A task of
+# an array is done when its program ended 0: other tasks may still be at work.
+confirm() {
+  [ "$(aerie status "$RUN" --phase "$phase")" != complete ] || return 0
+  [ -z "${SLURM_ARRAY_JOB_ID:-}" ] || [ "$(aerie status "$RUN" --attempt "$AERIE_PROGRAM")" != 0 ] || return 0
+  say "the launcher ended 0, but $phase is not complete"
+  requeue 1
 }
 
 # preflight: are the nodes of this job fit to work? One rank on each.

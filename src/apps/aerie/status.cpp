@@ -2,6 +2,7 @@
 // `aerie status`: the ledger's replay with what store and checkpoints say now. Exit 0 whatever the state, 66 when there is no
 // run.
 #include <aerie/base/error.hpp>
+#include <aerie/base/host.hpp>
 #include <aerie/base/log.hpp>
 #include <aerie/ckpt/checkpoint.hpp>
 #include <aerie/report/status.hpp>
@@ -51,6 +52,15 @@ std::string phase_answer(const std::string& run, const std::string& name) {
   const auto phase = phase_named(name);
   return why_not_done(config::load(run), report::replay(report::Ledger(run).read()), phase).value_or("complete");
 }
+/// How the last attempt of `program` that this start of this Slurm job made has ended.
+std::string attempt_answer(const std::string& run, const std::string& program) {
+  const auto self = base::this_process();
+  const auto attempts = report::replay(report::Ledger(run).read()).attempts;
+  for (auto it = attempts.rbegin(); it != attempts.rend(); ++it)
+    if (it->program == program && it->job == self.job && it->begin_details.value("restart_count", 0) == self.restart_count)
+      return it->end.empty() ? "no end" : fmt::format("{}", it->exit_code);
+  return "none";
+}
 /// A damaged part must not hide the rest: it is warned about, once, and left out.
 template <class F>
 Json or_null(const char* what, F&& f) {
@@ -63,13 +73,16 @@ Json or_null(const char* what, F&& f) {
 int command_status(int argc, char** argv) {
   CLI::App app("What is done, what is not and why, and the next step to take.", "aerie status");
   std::string run;
-  std::string phase;
+  std::string phase, program;
   bool json = false, watch = false;
   app.add_option("RUN,--run", run, "the run directory")->required();
   app.add_flag("--json", json, "print JSON (docs/reference/status.md)");
   app.add_flag("--watch", watch, "refresh every 2 seconds until interrupted");
   app.add_option("--phase", phase, "for scripts: print \"complete\", or why this phase is not");
+  app.add_option("--attempt", program,
+                 "for job scripts: print the exit code of this program's last attempt in this start of this job");
   if (!parse_command_line(app, argc, argv)) return 0;
+  if (!program.empty()) return print(attempt_answer(run, program)), 0;
   if (!phase.empty()) return print(phase_answer(run, phase)), 0;
   const bool terminal = ::isatty(STDOUT_FILENO) == 1;
   for (;;) {

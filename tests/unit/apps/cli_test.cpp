@@ -2,6 +2,8 @@
 // The command line itself: commands, help, version, explain-exit, may-requeue, ledger.
 #include <gtest/gtest.h>
 
+#include <cstdlib>
+
 #include <fmt/format.h>
 
 #include <aerie/base/exit_codes.hpp>
@@ -105,6 +107,25 @@ TEST(MayRequeue, deaths_before_the_program_could_record_its_start_count_too) {
   ASSERT_EQ(attempts.size(), 3U);
   EXPECT_EQ(attempts[0].job, "7");
   EXPECT_EQ(attempts[0].exit_code, 137);
+}
+
+TEST(Status, tells_a_job_script_how_its_own_attempt_ended) {
+  test::TempDir dir;
+  const auto ask = [&](const std::string& job) {
+    return test::shell(fmt::format("{} {} status {} --attempt aerie-extract", job, AERIE_BIN, dir.path().string())).out;
+  };
+  report::Ledger ledger(dir.path());
+  ::setenv("SLURM_JOB_ID", "7", 1);
+  const auto first = ledger.attempt_begin("aerie-extract", {{"restart_count", 0}});
+  ledger.attempt_end(first, "aerie-extract", 75, "stopped");
+  const auto second = ledger.attempt_begin("aerie-extract", {{"restart_count", 1}});
+  EXPECT_EQ(ask("SLURM_JOB_ID=7"), "75\n");
+  EXPECT_EQ(ask("SLURM_JOB_ID=7 SLURM_RESTART_COUNT=1"), "no end\n");
+  EXPECT_EQ(ask("SLURM_JOB_ID=7 SLURM_RESTART_COUNT=2"), "none\n");
+  EXPECT_EQ(ask("SLURM_JOB_ID=8"), "none\n");
+  ledger.attempt_end(second, "aerie-extract", 0, "done");
+  EXPECT_EQ(ask("SLURM_JOB_ID=7 SLURM_RESTART_COUNT=1"), "0\n");
+  ::unsetenv("SLURM_JOB_ID");
 }
 
 TEST(MayRequeue, extraction_that_dies_after_commits_goes_on) {
