@@ -12,7 +12,7 @@ if [ ! -e "$build/build.ninja" ]; then
     echo "error: python3 has no torch" >&2
     exit 66
   }
-  args=(-DAERIE_LIBTORCH_ROOT="$torch")
+  args=(-DAERIE_LIBTORCH_ROOT="$torch" -DAERIE_BENCH=ON)
   if [ -e "$carry/include/toml++" ]; then
     args+=(-DTOMLPLUSPLUS_INCLUDE_DIR="$carry/include" -DXXHASH_INCLUDE_DIR="$carry/include" -DXXHASH_LIBRARY="$carry/lib/libxxhash.so")
   fi

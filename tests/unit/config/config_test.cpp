@@ -263,11 +263,7 @@ TEST(CommentedFile, reads_back_as_the_same_config) {
       ++keys;
     }
   }
-<<<<<<< ours
-  EXPECT_EQ(keys, 63U);
-=======
-  EXPECT_EQ(keys, 65U);
->>>>>>> theirs
+  EXPECT_EQ(keys, 66U);
 }
 
 TEST(Documentation, holds_the_defaults_as_written) {
