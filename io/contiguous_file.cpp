@@ -208,7 +208,7 @@ void ContiguousFile::read(const std::string& name, std::int64_t first, std::int6
   const auto total = d.bytes() / d.element_bytes;
   if (first < 0 || count < 0 || first > total || count > total - first)
     throw DataError(
-        fmt::format("{}: {}: elements {} to {} wanted, but it has {}", file_.path().string(), name, first, first + count, total));
+        fmt::format("{}: {}: {} elements from {} on wanted, but it has {}", file_.path().string(), name, count, first, total));
   if (count == 0) return;
   base::pread_full(file_, {static_cast<std::byte*>(out), static_cast<std::size_t>(count * d.element_bytes)},
                    d.offset + first * d.element_bytes);
