@@ -231,12 +231,12 @@ def node_dies_in_extraction(lab, launcher):
     return f"{done['done']} of {SAMPLES} survived, {again[0]} done afterwards; 3 nodes, then 2"
 
 
-def wait_stalled(lab, run):
-    """Until a store is there in which some samples are done, and nothing changes any more."""
+def wait_stalled(lab, run, least=1):
+    """Until a store is there in which `least` samples are done, and nothing changes any more."""
     def quiet():
         if not os.path.exists(os.path.join(run.path, "store", "manifest.json")):
             return False
-        return time.time() - slurm_lab.pipeline.newest_change(os.path.join(run.path, "store")) > 2 and run.store()["done"] > 0
+        return time.time() - slurm_lab.pipeline.newest_change(os.path.join(run.path, "store")) > 2 and run.store()["done"] >= least
     lab.cluster.wait_for(quiet, 90, "extraction to stand still", every=0.3)
 
 
@@ -292,8 +292,12 @@ def controller_dies(lab, launcher):
 def array(lab, launcher):
     """Extraction as an array of four tasks on one store, one of them killed: complete, no sample twice."""
     run = Run(lab, f"array-{launcher}", base="prepared", launcher=launcher, SUBMIT_EXTRACT="")
-    run.arm('[ "${SLURM_ARRAY_TASK_ID:-}" != 2 ] || export AERIE_FAULT=file.fdatasync:0:4:stall')
+    # Task 2 takes a part and stands still in it; only then the others begin, so that it holds one however fast they are.
+    run.arm('[ "${SLURM_ARRAY_TASK_ID:-}" = 2 ] && export AERIE_FAULT=file.fdatasync:0:1:stall || '
+            'until [ -e "$RUN/go" ]; do sleep 0.1; done')
     jobs = run.submit("--array", "4", "--to", "extract")
+    wait_stalled(lab, run, least=0)
+    open(os.path.join(run.path, "go"), "w", encoding="utf-8").close()
     task = f"{jobs['extract']}_2"
     tasks = [f"{jobs['extract']}_{t}" for t in range(4)]
     for other in tasks:
@@ -361,7 +365,7 @@ def deaths_in_training(lab, launcher):
 
 def deaths_in_extraction(lab, launcher):
     """Three deaths without progress in extraction: 93, and no requeue."""
-    run = three_deaths(lab, launcher, "prepared", "extract", "aerie-extract", "file.fdatasync:1:1:kill")
+    run = three_deaths(lab, launcher, "prepared", "extract", "aerie-extract", "file.fdatasync:*:1:kill")
     check(run.store()["done"] == 0, f"there was progress: {run.store()}")
 
 
