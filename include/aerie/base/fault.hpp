@@ -2,8 +2,8 @@
 // Fault points for crash tests. Empty unless built with AERIE_FAULTS=ON (the default where tests are built); then
 // AERIE_FAULT=name:rank:count:action[,name:rank:count:action...] chooses what happens at which point.
 //   rank    number, or * for any; taken from OMPI_COMM_WORLD_RANK, PMIX_RANK or SLURM_PROCID, else 0
-//   count   N: at the N-th pass; N+: at the N-th and all later ones (*: 1+); every-N: at each N-th; random-N-SEED: about once in N passes
-//   action  kill (SIGKILL), exit (exit code 1 at once), throw (IoError), stall (says so on stderr, sleeps until a signal
+//   count   N: at the N-th pass; N+: at the N-th and all later ones (*: 1+); every-N: at each N-th; random-N-SEED: about once in
+//   N passes action  kill (SIGKILL), exit (exit code 1 at once), throw (IoError), stall (says so on stderr, sleeps until a signal
 //           comes, at most 3600 s), slow (2 s, signals or not);
 //           eio, enospc, eintr, eopnotsupp: the wrapped call fails with that errno;
 //           one, half, zero: a transfer moves 1 byte, half, nothing; skip: the call is left out and reported as done

@@ -40,7 +40,7 @@ struct ExtractSection {
   std::int64_t commit_bytes = std::int64_t{128} << 20;
   double commit_seconds = 10.0;
   std::string write_mode = "posix";  // posix | mpio
-  std::int64_t batch_tokens = 0;  // tokens of whole samples per forward; 0: 4096 on CPU, 32768 on GPU
+  std::int64_t batch_tokens = 0;     // tokens of whole samples per forward; 0: 4096 on CPU, 32768 on GPU
 };
 struct DraftSection {  // 0 or empty: from the target
   std::int64_t hidden_size = 0, intermediate_size = 0, heads = 0, kv_heads = 0, head_dim = 0;
