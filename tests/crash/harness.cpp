@@ -55,21 +55,17 @@ io::WriteMode write_mode() {
   return io::WriteMode::mpio;
 }
 
-/// Writes what is pending in `parts`; samples that are durable are noted in `acks`, in the order of their commit.
-void write_parts(io::Store& store, const std::vector<std::int64_t>& parts, const base::File& acks, bool drain_groups,
-                 bool records_first) {
-  std::vector<std::int64_t> todo;
+io::CommitPolicy small_groups() {
   io::CommitPolicy policy;
   policy.commit_bytes = 2 << 20;
   policy.commit_samples = 3;
   policy.write_mode = write_mode();
-  io::StoreWriter w(store, parts, policy);
-  store.refresh();  // under the leases: what it says now stays so
-  for (const auto p : parts) {
-    const auto& part = store.parts().at(static_cast<std::size_t>(p));
-    for (auto s = part.first; s < part.first + part.n; ++s)
-      if (store.state(s).kind == io::StateKind::pending) todo.push_back(s);
-  }
+  return policy;
+}
+
+/// Writes `todo`; samples that are durable are noted in `acks`, in the order of their commit.
+void write_todo(io::StoreWriter& w, const io::Store& store, const std::vector<std::int64_t>& todo, const base::File& acks,
+                bool drain_groups, bool records_first) {
   std::int64_t told = 0;
   const auto acknowledge = [&] {  // one writer commits in the order of put()
     for (const auto upto = w.committed_samples(); told < upto; ++told) {
@@ -85,7 +81,7 @@ void write_parts(io::Store& store, const std::vector<std::int64_t>& parts, const
       std::this_thread::sleep_for(std::chrono::milliseconds(10));
     }
     w.put(s, std::move(d));
-    if (drain_groups && ++put % policy.commit_samples == 0) w.drain();
+    if (drain_groups && ++put % small_groups().commit_samples == 0) w.drain();
     acknowledge();
   }
   w.drain();
@@ -93,14 +89,57 @@ void write_parts(io::Store& store, const std::vector<std::int64_t>& parts, const
   w.close();
 }
 
+/// Writes what is pending in `parts`.
+void write_parts(io::Store& store, const std::vector<std::int64_t>& parts, const base::File& acks, bool drain_groups,
+                 bool records_first) {
+  std::vector<std::int64_t> todo;
+  io::StoreWriter w(store, parts, small_groups());
+  store.refresh();  // under the leases: what it says now stays so
+  for (const auto p : parts) {
+    const auto& part = store.parts().at(static_cast<std::size_t>(p));
+    for (auto s = part.first; s < part.first + part.n; ++s)
+      if (store.state(s).kind == io::StateKind::pending) todo.push_back(s);
+  }
+  write_todo(w, store, todo, acks, drain_groups, records_first);
+}
+
+std::vector<std::int64_t> numbers(const std::string& text) {
+  std::vector<std::int64_t> out;
+  std::istringstream list(text);
+  for (std::string n; std::getline(list, n, ',');) out.push_back(std::stoll(n));
+  return out;
+}
+std::string joined(const std::vector<std::int64_t>& list) {
+  std::string out;
+  for (const auto n : list) out += (out.empty() ? "" : ",") + std::to_string(n);
+  return out;
+}
+
 /// --write STORE LOG PARTS DRAIN_GROUPS RECORDS_FIRST
 void write_samples(const std::vector<std::string>& words) {
   auto store = io::Store::open(words.at(1));
   const auto acks = base::open_file(words.at(2), O_WRONLY | O_CREAT | O_APPEND);
-  std::vector<std::int64_t> parts;
-  std::istringstream list(words.at(3));
-  for (std::string p; std::getline(list, p, ',');) parts.push_back(std::stoll(p));
-  write_parts(store, parts, acks, words.at(4) == "1", words.at(5) == "1");
+  write_parts(store, numbers(words.at(3)), acks, words.at(4) == "1", words.at(5) == "1");
+}
+
+/// --split STORE LOG MARK PARTS SHARED JOINED SAMPLES: one rank of several that write one part. MARK stands for the agreement of
+/// the ranks: the owner makes it when the part is shared; a rank whose owner died before goes home.
+void write_share(const std::vector<std::string>& words) {
+  const auto store = io::Store::open(words.at(1));
+  const auto acks = base::open_file(words.at(2), O_WRONLY | O_CREAT | O_APPEND);
+  const fs::path mark = words.at(3);
+  const io::Assignment mine{numbers(words.at(7)), numbers(words.at(4)), numbers(words.at(5)), numbers(words.at(6))};
+  io::StoreWriter w(store, mine, small_groups());
+  w.share();
+  if (!mine.shared.empty()) base::open_file(mark, O_WRONLY | O_CREAT).close();
+  if (!mine.joined.empty()) {
+    for (int i = 0; i < 1500 && !fs::exists(mark); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    if (!fs::exists(mark)) return;
+    w.join();
+  }
+  auto todo = mine.samples;
+  todo.insert(todo.end(), w.reopened().begin(), w.reopened().end());
+  write_todo(w, store, todo, acks, false, false);
 }
 
 /// --job STORE LOG
@@ -182,20 +221,25 @@ io::SampleData make(std::int64_t sample, std::int64_t tokens) {
   return d;
 }
 
-void create(const fs::path& store) { io::Store::create(store, identity(), plan(), 5000 * (8 * hidden + 5)); }
+void create(const fs::path& store, std::int64_t part_tokens, io::StateDtype dtype) {
+  auto d = identity();
+  d.dtype = dtype;
+  io::Store::create(store, d, plan(), part_tokens * (8 * hidden + 5));
+}
 
 void serve(int argc, char** argv) {
   const std::vector<std::string> words(argv + 1, argv + argc);
   if (words.empty()) return;
   const bool push = words[0] == "--push", write = words[0] == "--write", make_store = words[0] == "--create",
-             job = words[0] == "--job";
-  if (!push && !write && !make_store && !job) return;
+             job = words[0] == "--job", split = words[0] == "--split";
+  if (!push && !write && !make_store && !job && !split) return;
   int code = 0;
   try {
     if (push) push_states(words.at(1));
     if (write) write_samples(words);
     if (make_store) create(words.at(1));
     if (job) run_job(words);
+    if (split) write_share(words);
   } catch (const base::Error& e) {
     std::fprintf(stderr, "%s: %s\n", words[0].c_str() + 2, e.what());
     code = static_cast<int>(e.code());
@@ -232,16 +276,22 @@ std::string Options::value(std::string_view name) const {
 bool Options::has(std::string_view name) const { return std::find(words_.begin(), words_.end(), name) != words_.end(); }
 
 pid_t start_writer(const WriterSetup& setup, const std::vector<std::int64_t>& parts, const std::string& name) {
-  std::string list;
-  for (const auto p : parts) list += (list.empty() ? "" : ",") + std::to_string(p);
   return start_self(
-      {"--write", setup.store, setup.logs / name, list, setup.drain_groups ? "1" : "0", setup.records_first ? "1" : "0"},
+      {"--write", setup.store, setup.logs / name, joined(parts), setup.drain_groups ? "1" : "0", setup.records_first ? "1" : "0"},
       setup.fault, setup.quiet);
 }
 std::vector<pid_t> start_writers(const WriterSetup& setup, int ranks, const std::string& name) {
   auto store = io::Store::open(setup.store);  // one view of the states for all, as ranks agree on one
   store.refresh();
   std::vector<pid_t> pids;
+  if (setup.split) {
+    const auto mark = setup.logs.parent_path() / ("shared." + name);
+    for (const auto& a : io::assign(store, std::vector<int>(static_cast<std::size_t>(ranks), 0)))
+      pids.push_back(start_self({"--split", setup.store, setup.logs / (name + "." + std::to_string(pids.size())), mark,
+                                 joined(a.parts), joined(a.shared), joined(a.joined), joined(a.samples)},
+                                setup.fault, setup.quiet));
+    return pids;
+  }
   for (const auto& share : io::assign(store, ranks))
     pids.push_back(start_writer(setup, share.parts, name + "." + std::to_string(pids.size())));
   return pids;

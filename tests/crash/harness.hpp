@@ -24,11 +24,11 @@ io::StoreIdentity identity();
 std::vector<io::PlannedSample> plan();
 /// Cheap, and a function of the sample alone.
 io::SampleData make(std::int64_t sample, std::int64_t tokens);
-/// A store of the plan, in parts of 5000 tokens.
-void create(const fs::path& store);
+/// A store of the plan, in parts of so many tokens.
+void create(const fs::path& store, std::int64_t part_tokens = 5000, io::StateDtype dtype = io::StateDtype::bf16);
 
-/// Does the work of a child process and does not return, when the command line asks for it: --write, --push, --create, --job.
-/// First thing in every main.
+/// Does the work of a child process and does not return, when the command line asks for it: --write, --push, --create, --job,
+/// --split. First thing in every main.
 void serve(int argc, char** argv);
 /// True when the environment's AERIE_REQUIRE names `what`: then its absence is a failure and no skip.
 bool is_required(std::string_view what);
@@ -66,6 +66,7 @@ struct WriterSetup {
   bool drain_groups = false;   // drain() after every group in place of the pipelined form
   bool records_first = false;  // a control: each record goes out before its data
   bool quiet = false;          // its errors are expected: nothing on stderr
+  bool split = false;          // the ranks are of one host and split parts
 };
 /// One process for the samples of `parts` that are not settled; its acknowledgements go to logs/NAME.
 pid_t start_writer(const WriterSetup& setup, const std::vector<std::int64_t>& parts, const std::string& name);

@@ -2,7 +2,9 @@
 // The writer under SIGKILL. Each trial starts 1 to 4 writer processes on one store, kills one or all of them at a random moment,
 // and starts again with another number of writers until every sample is done. Writers note what was acknowledged as durable in
 // logs of their own; afterwards every acknowledged sample must be done, and every done sample must hold the right bytes.
-//   test_crash_store_kill [--trials N] [--seed S] [--h5py PYTHON] [--control records-first|lost-write]
+//   test_crash_store_kill [--trials N] [--seed S] [--h5py PYTHON] [--write-mode mpio] [--split] [--control
+//   records-first|lost-write]
+// With --split the store is one part, which all writers share.
 // The controls break the protocol and must be found out: records go out before any data, or a write of data is left out.
 #include <algorithm>
 #include <chrono>
@@ -30,9 +32,10 @@ void wait_for_the_moment(Random& random, const fs::path& logs, const std::vector
 void run_trial(Random& random, const Options& options, const std::string& control, Totals& totals) {
   const aerie::test::TempDir dir;
   WriterSetup setup{dir / "store", dir / "logs", "", false, control == "records-first"};
+  setup.split = options.has("--split");
   if (control == "lost-write") setup.fault = "file.pwrite:*:random-30-" + std::to_string(random.pick(1, 1 << 30)) + ":skip";
   fs::create_directory(setup.logs);
-  create(setup.store);
+  create(setup.store, setup.split ? 1 << 20 : 5000);
   bool killed = false, complete = false;
   const int attempts_with_kills = random.pick(1, 4);
   for (int attempt = 0; attempt < 12 && !complete; ++attempt) {

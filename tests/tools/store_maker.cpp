@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Makes the store of the crash tests (tests/crash/harness.hpp) and writes it; sample 40 fails with NONFINITE.
-//   store_maker STORE [--step N]
+//   store_maker STORE [--step N | --fp8]
 // --step: prints "created", then after every N samples how many are durable and done, and reads a line before each group.
 #include <cstdio>
 #include <iostream>
@@ -11,9 +11,10 @@
 
 int main(int argc, char** argv) {
   using namespace aerie;
-  if (argc != 2 && argc != 4) return 2;
+  const bool fp8 = argc == 3 && std::string(argv[2]) == "--fp8";
+  if (argc != 2 && argc != 4 && !fp8) return 2;
   const int step = argc == 4 ? std::stoi(argv[3]) : 0;
-  crash::create(argv[1]);
+  crash::create(argv[1], 5000, fp8 ? io::StateDtype::fp8_e4m3 : io::StateDtype::bf16);
   const auto store = io::Store::open(argv[1]);
   std::vector<std::int64_t> parts;
   for (std::size_t p = 0; p < store.parts().size(); ++p) parts.push_back(static_cast<std::int64_t>(p));

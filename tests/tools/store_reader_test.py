@@ -183,6 +183,30 @@ class Float8(unittest.TestCase):
                 store[1]
 
 
+class Fp8Store(unittest.TestCase):
+    def test_a_store_that_the_program_made(self):
+        """Half a unit of a code is 1/16 of the value, and scale / 1024 below the smallest normal code."""
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "store")
+            made = make(path, "--fp8")
+            made.communicate()
+            self.assertEqual(made.returncode, 0)
+            store = load_reader().Store(path)
+            self.assertEqual(store.counts()["done"], 94)
+            for i in (0, 1, 14, 95):
+                tokens = 16 + i * 131 % 251
+                want, got = expected(i, tokens, 256), store[i]
+                self.assertTrue(np.array_equal(got["input_ids"], want["input_ids"]) and np.array_equal(got["loss_mask"], want["loss_mask"]))
+                values = store.to_float32(got)
+                for name, layers in (("aux", 3), ("last", 1)):
+                    x = (want[name].astype("u4") << 16).view("f4").reshape(tokens, layers, 256).astype("f8")
+                    scale = np.abs(x).max(-1, keepdims=True) / 448
+                    self.assertTrue(np.allclose(got[name + "_scale"].reshape(tokens, layers, 1), scale, rtol=1e-6, atol=0))
+                    error = np.abs(values[name].reshape(x.shape) - x)
+                    self.assertTrue((error <= np.maximum(np.abs(x) / 16, scale / 1024) * (1 + 1e-6)).all(), f"sample {i}: {name}")
+                    self.assertGreater(error.max(), 0)
+
+
 class WhileAWriterRuns(unittest.TestCase):
     def test_state_and_finished_samples(self):
         """The writer tells what is durable and stops when it is three groups ahead of the reader; up to there both run at once."""
