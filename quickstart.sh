@@ -23,7 +23,7 @@ if [ -n "$fresh" ] && [ -e runs/smol ]; then last=$((last + 1)); fi
 [ "$last" = 1 ] || run=runs/smol-$last
 
 scripts/setup.sh smollm2
-scripts/build.sh aerie aerie-extract aerie-train aerie-eval aerie-export
+scripts/build.sh aerie aerie-preflight aerie-extract aerie-train aerie-eval aerie-export
 PATH=$AERIE_BUILD/bin:$PATH
 
 began=$SECONDS

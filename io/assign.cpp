@@ -25,7 +25,7 @@ std::vector<Work> remaining(const Store& store, std::span<const std::int64_t> sk
     w.part = p;
     const auto& part = parts[static_cast<std::size_t>(p)];
     for (auto s = part.first; s < part.first + part.n; ++s)
-      if (store.state(s).kind == StateKind::pending) {
+      if (store.state(s).kind == StateKind::pending && store.length(s) > 0) {  // no rows: a damaged record of a rejected sample
         w.samples.push_back(s);
         w.tokens += store.length(s);
       }

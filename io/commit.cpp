@@ -43,12 +43,12 @@ void Committer::add(std::int64_t sample, const StoredSample& data) {
   for (std::size_t i = 0; i < extents.size(); ++i) {
     base::expect(static_cast<std::int64_t>(bytes[i].size()) == extents[i].bytes, "a sample has the bytes that the plan gives it");
     if (!p.mpio) base::pwrite_full(p.file, bytes[i], extents[i].offset);
-    // The disk begins now and not at the fdatasync; that one alone says whether all went well.
-    ::sync_file_range(p.file.fd(), extents[i].offset, extents[i].bytes, SYNC_FILE_RANGE_WRITE);
     p.written.push_back(extents[i]);
     current_.bytes += extents[i].bytes;
   }
   if (p.mpio) p.mpio->write(layout.row_offset[static_cast<std::size_t>(j)], data);
+  // The disk begins now and not at the fdatasync; that one alone says whether all went well.
+  for (const auto& e : extents) ::sync_file_range(p.file.fd(), e.offset, e.bytes, SYNC_FILE_RANGE_WRITE);
   add_record(part, j, done_record(sample, data.xxh3()));
 }
 

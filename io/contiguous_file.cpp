@@ -155,6 +155,10 @@ ContiguousFile ContiguousFile::open(const std::filesystem::path& path) {
   const Hdf5Session session;
   const auto fapl = file_access();
   const H5FileId file(H5Fopen(path.c_str(), H5F_ACC_RDONLY, fapl.id()));
+  if (file.id() < 0) {
+    std::vector<std::byte> head(static_cast<std::size_t>(std::min<std::int64_t>(bytes, 1 << 16)));
+    base::pread_full(out.file_, head, 0);  // a disk that cannot be read is no damaged file: IoError
+  }
   if (file.id() < 0)
     throw DataError(name + ": cannot be opened as HDF5: " + take_hdf5_errors(), "the file is damaged or not HDF5");
   const H5GroupId root(check(H5Gopen2(file.id(), "/", H5P_DEFAULT), name + ": root group"));

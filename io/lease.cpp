@@ -58,7 +58,8 @@ OwnedPart take_over(const Store::Impl& store, std::int64_t part, std::int64_t gr
   const auto& layout = store.layouts[p];
   const auto per_token = bytes_per_token(store.manifest.identity);
   auto file = base::open_file(store.dir / info.file, O_RDWR);
-  sync_before_trust(file);  // after a kill a record may be in the page cache only
+  sync_before_trust(file);                                // after a kill a record may be in the page cache only
+  ::posix_fadvise(file.fd(), 0, 0, POSIX_FADV_DONTNEED);  // after a write error the cache may hold what the disk never got
   const auto records = read_records(file, layout, info.n);
 
   OwnedPart out;
@@ -69,6 +70,7 @@ OwnedPart take_over(const Store::Impl& store, std::int64_t part, std::int64_t gr
   for (auto j = info.n - 1; j >= 0; --j) {
     auto& state = out.states[static_cast<std::size_t>(j)];
     state = decode(info.first + j, records[static_cast<std::size_t>(j)]).state;
+    if (state.kind == StateKind::failed) continue;  // no rows: neither in a run nor the end of one
     if (state.kind != StateKind::done) {
       in_run = false;
       continue;
@@ -151,7 +153,12 @@ std::vector<std::int64_t> reopen_damaged(const std::filesystem::path& store, std
     std::vector<std::int64_t> bad;
     for (const auto j : here) {
       const auto state = decode(part.first + j, records[static_cast<std::size_t>(j)]).state;
-      if (state.kind != StateKind::done || stored_hash(file, layout, j) == state.xxh3) continue;
+      if (state.kind != StateKind::done) continue;
+      bool good = false;
+      if (const auto error = base::capture([&] { good = stored_hash(file, layout, j) == state.xxh3; });
+          error && error->code() != base::ExitCode::io)
+        throw base::Error(*error);  // what cannot be read is damaged
+      if (good) continue;
       bad.push_back(j);
       out.push_back(part.first + j);
     }
@@ -162,11 +169,23 @@ std::vector<std::int64_t> reopen_damaged(const std::filesystem::path& store, std
   return out;
 }
 
+void use_up_set_aside(const std::filesystem::path& store, std::int64_t part) {
+  const auto bad = set_aside_path(store, part);
+  if (!std::filesystem::exists(bad)) return;
+  for (int n = 1;; ++n) {
+    const std::filesystem::path to = bad.string() + "." + std::to_string(n);
+    if (std::filesystem::exists(to)) continue;
+    base::rename_durable(bad, to);
+    return;
+  }
+}
+
 std::filesystem::path set_part_aside(const std::filesystem::path& store, std::int64_t part, const std::string& holder,
                                      Locks locks) {
   const auto lease = lease_part(store, part, holder.empty() ? default_holder() : holder, locks);
   const auto path = store / part_file(part), bad = set_aside_path(store, part);
   remove_complete_marker(store);
+  use_up_set_aside(store, part);  // an older one is kept under another name
   if (std::filesystem::exists(path)) {
     base::rename_durable(path, bad);
   } else {  // gone: an empty file says that it is to be made again

@@ -18,6 +18,9 @@ std::optional<base::FileLock> join_part(const std::filesystem::path& store, std:
 /// "job 7 host n01 pid 42" of this process.
 std::string default_holder();
 
+/// Renames a part that was set aside, so that it does not ask for its part to be made again any more. Nothing to do without one.
+void use_up_set_aside(const std::filesystem::path& store, std::int64_t part);
+
 struct OwnedPart {
   std::vector<SampleState> states;     // [n], after the check
   std::vector<std::int64_t> reopened;  // samples whose bytes did not hash to their record; pending again, durably

@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "mpio_part.hpp"
 
+#include <algorithm>
+
 #include <fmt/format.h>
+
+#include <aerie/base/fault.hpp>
 
 #include "hdf5_handle.hpp"
 
@@ -14,6 +18,8 @@ namespace aerie::io {
 #ifdef H5_HAVE_PARALLEL
 
 namespace {
+
+constexpr std::int64_t most_bytes = std::int64_t{1} << 30;  // a call; MPI-IO above 2 GiB is not to be trusted
 
 hid_t memory_type(ElementType type) {
   switch (type) {
@@ -49,12 +55,13 @@ void MpioPart::demand_support() {
                             "use \"posix\": the files are the same");
 }
 
-MpioPart::MpioPart(const std::filesystem::path& path, const StoreIdentity& identity) : impl_(std::make_unique<Impl>()) {
+MpioPart::MpioPart(const std::filesystem::path& path, const StoreIdentity& identity) {
   using base::IoError;
-  auto& p = *impl_;
+  const Hdf5Session session;  // before the ids: on an error they close while it lives
+  auto impl = std::make_unique<Impl>();
+  auto& p = *impl;
   p.name = path.string();
   p.rows = row_datasets(identity);
-  const Hdf5Session session;
   const H5PropertyId access(check<IoError>(H5Pcreate(H5P_FILE_ACCESS), p.name));
   check<IoError>(H5Pset_fapl_mpio(access.id(), MPI_COMM_SELF, MPI_INFO_NULL), p.name);
   p.file = H5FileId(check<IoError>(H5Fopen(path.c_str(), H5F_ACC_RDWR, access.id()), p.name + ": open through MPI-IO"));
@@ -62,6 +69,7 @@ MpioPart::MpioPart(const std::filesystem::path& path, const StoreIdentity& ident
     p.datasets.emplace_back(check<IoError>(H5Dopen2(p.file.id(), r.name, H5P_DEFAULT), p.name + ": " + r.name));
   p.transfer = H5PropertyId(check<IoError>(H5Pcreate(H5P_DATASET_XFER), p.name));
   check<IoError>(H5Pset_dxpl_mpio(p.transfer.id(), H5FD_MPIO_INDEPENDENT), p.name);
+  impl_ = std::move(impl);
 }
 
 MpioPart::~MpioPart() {
@@ -75,16 +83,22 @@ void MpioPart::write(std::int64_t first_row, const StoredSample& sample) {
   auto& p = *impl_;
   const auto pieces = sample.pieces();
   const Hdf5Session session;
+  if (const int e = base::fault_point("store.mpio_write")) base::throw_errno(e, p.name + ": write through MPI-IO");
   for (std::size_t i = 0; i < p.rows.size(); ++i) {
     const auto& r = p.rows[i];
-    const std::string what = fmt::format("{}: {}: write rows from {}", p.name, r.name, first_row);
-    const hsize_t start[2] = {static_cast<hsize_t>(first_row), 0};
-    const hsize_t count[2] = {pieces[i].size() / static_cast<hsize_t>(r.row_bytes()), static_cast<hsize_t>(r.width)};
-    const H5SpaceId there(check<IoError>(H5Dget_space(p.datasets[i].id()), what));
-    check<IoError>(H5Sselect_hyperslab(there.id(), H5S_SELECT_SET, start, nullptr, count, nullptr), what);
-    const H5SpaceId here(check<IoError>(H5Screate_simple(r.width > 0 ? 2 : 1, count, nullptr), what));
-    check<IoError>(H5Dwrite(p.datasets[i].id(), memory_type(r.type), here.id(), there.id(), p.transfer.id(), pieces[i].data()),
-                   what);
+    const auto rows = static_cast<std::int64_t>(pieces[i].size()) / r.row_bytes();
+    const auto most = std::max<std::int64_t>(1, most_bytes / r.row_bytes());
+    for (std::int64_t at = 0; at < rows; at += most) {
+      const std::string what = fmt::format("{}: {}: write rows from {}", p.name, r.name, first_row + at);
+      const hsize_t start[2] = {static_cast<hsize_t>(first_row + at), 0};
+      const hsize_t count[2] = {static_cast<hsize_t>(std::min(most, rows - at)), static_cast<hsize_t>(r.width)};
+      const H5SpaceId there(check<IoError>(H5Dget_space(p.datasets[i].id()), what));
+      check<IoError>(H5Sselect_hyperslab(there.id(), H5S_SELECT_SET, start, nullptr, count, nullptr), what);
+      const H5SpaceId here(check<IoError>(H5Screate_simple(r.width > 0 ? 2 : 1, count, nullptr), what));
+      check<IoError>(H5Dwrite(p.datasets[i].id(), memory_type(r.type), here.id(), there.id(), p.transfer.id(),
+                              pieces[i].data() + at * r.row_bytes()),
+                     what);
+    }
   }
 }
 

@@ -39,9 +39,10 @@ struct Extent {
 std::vector<Extent> sample_extents(const PartLayout& layout, std::int64_t j);
 
 /// Creates the part under its temporary name, reserves its space, syncs and renames it. Fills bytes and meta_xxh3 of
-/// manifest.parts[index]; the caller syncs parts/. Throws IoError.
+/// manifest.parts[index]; the caller syncs parts/. With `promised` its size and meta_xxh3 must come out as that says, or nothing
+/// is left and RefusedError thrown. Throws IoError.
 void create_part(const std::filesystem::path& store, Manifest& manifest, std::int64_t index,
-                 std::span<const PlannedSample> samples);
+                 std::span<const PlannedSample> samples, const PartInfo* promised = nullptr);
 
 /// Opens the part and compares everything that never changes except meta_xxh3: size, attributes, types, shapes, alignment, index.
 /// Each difference goes to `problem`; what makes the part unusable is thrown (MissingInputError, DataError, IoError).

@@ -159,7 +159,8 @@ void reserve(const base::File& file, std::int64_t bytes) {
 
 }  // namespace
 
-void create_part(const std::filesystem::path& store, Manifest& m, std::int64_t index, std::span<const PlannedSample> samples) {
+void create_part(const std::filesystem::path& store, Manifest& m, std::int64_t index, std::span<const PlannedSample> samples,
+                 const PartInfo* promised) {
   auto& part = m.parts.at(static_cast<std::size_t>(index));
   const auto path = store / part.file;
   const auto tmp = std::filesystem::path(path.string() + ".tmp");
@@ -171,6 +172,11 @@ void create_part(const std::filesystem::path& store, Manifest& m, std::int64_t i
     const auto layout = check_part(
         store, m, index, [](const std::string& text) { throw base::Bug("a new part is not as it should be: " + text); });
     part.meta_xxh3 = metadata_hash(file, layout, part.tokens, part.n);
+    if (promised && (part.bytes != promised->bytes || part.meta_xxh3 != promised->meta_xxh3))
+      throw base::RefusedError(
+          fmt::format("{}: made again it is not what the manifest describes: {} bytes and {}, not {} and {}", path.string(),
+                      part.bytes, part.meta_xxh3, promised->bytes, promised->meta_xxh3),
+          "another version of HDF5 lays files out differently: use the one that made the store, or a new store");
     base::fsync_file(file);
     file.close();
     if (::rename(tmp.c_str(), path.c_str()) != 0) base::throw_errno(errno, "rename to " + path.string());

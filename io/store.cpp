@@ -38,14 +38,14 @@ void Store::Impl::check_sample(std::int64_t sample) const {
   base::expect(sample >= 0 && sample < manifest.n_samples, "the sample index lies inside the store");
 }
 
-void Store::Impl::read_states(bool sync_first) {
+void Store::Impl::read_states(bool sync) {
   std::vector<SampleState> new_states(static_cast<std::size_t>(manifest.n_samples));
   std::vector<bool> new_torn(new_states.size());
   for (std::size_t i = 0; i < manifest.parts.size(); ++i) {
     const auto& part = manifest.parts[i];
     const auto file = base::open_read(dir / part.file);
-    if (sync_first) sync_before_trust(file);
     const auto records = read_records(file, layouts[i], part.n);
+    if (sync) sync_before_trust(file);  // after reading: what was read is on disk then, also what another job wrote just now
     for (std::int64_t j = 0; j < part.n; ++j) {
       const auto d = decode(part.first + j, records[static_cast<std::size_t>(j)]);
       new_states[static_cast<std::size_t>(part.first + j)] = d.state;
@@ -75,6 +75,7 @@ Store Store::open(const std::filesystem::path& dir) {
 }
 
 void Store::refresh() { impl_->read_states(true); }
+void Store::look_again() { impl_->read_states(false); }
 
 const std::filesystem::path& Store::path() const { return impl_->dir; }
 const StoreIdentity& Store::identity() const { return impl_->manifest.identity; }

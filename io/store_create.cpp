@@ -78,19 +78,19 @@ void clear_leftovers(const fs::path& dir) {
 
 /// All parts together must fit before the first is made: fallocate finds a full disk too, but not before HDF5 has written the
 /// part's index, and HDF5 cannot give up a file whose metadata did not reach the disk (1.10 then crashes when MPI ends).
-void demand_space(const fs::path& dir, const Manifest& m) {
+void demand_space(const fs::path& dir, std::span<const PartInfo> parts, const StoreIdentity& identity) {
   constexpr std::int64_t index_bytes = 8 + 8 + 16, part_overhead = 256 << 10;
-  std::int64_t need = static_cast<std::int64_t>(m.parts.size()) * part_overhead;
-  for (const auto& p : m.parts) need += p.tokens * bytes_per_token(m.identity) + p.n * index_bytes;
+  std::int64_t need = static_cast<std::int64_t>(parts.size()) * part_overhead;
+  for (const auto& p : parts) need += p.tokens * bytes_per_token(identity) + p.n * index_bytes;
   const auto available = static_cast<std::int64_t>(fs::space(dir).available);
   if (available < need)
-    base::throw_errno(ENOSPC, fmt::format("create {} parts in {}: {} bytes needed, {} available", m.parts.size(), dir.string(),
-                                          need, available));
+    base::throw_errno(
+        ENOSPC, fmt::format("create {} parts in {}: {} bytes needed, {} available", parts.size(), dir.string(), need, available));
 }
 
 /// A few threads, because each part waits for its own fsync; HDF5 itself is entered by one at a time.
 void create_parts(const fs::path& dir, Manifest& m, std::span<const PlannedSample> samples) {
-  demand_space(dir, m);
+  demand_space(dir, m.parts, m.identity);
   std::atomic<std::size_t> next{0};
   std::mutex mutex;
   std::exception_ptr error;
@@ -115,23 +115,27 @@ void create_parts(const fs::path& dir, Manifest& m, std::span<const PlannedSampl
   if (error) std::rethrow_exception(error);
 }
 
-/// A part that was set aside, made again with the same bytes outside its rows.
-void recreate_part(const fs::path& dir, Manifest m, std::int64_t index, std::span<const PlannedSample> samples, Locks locks) {
-  const auto lease = lease_part(dir, index, default_holder(), locks);
-  const auto promised = m.parts[static_cast<std::size_t>(index)];
-  if (fs::exists(dir / promised.file)) return;  // another job was faster
-  m.parts[static_cast<std::size_t>(index)].meta_xxh3.clear();
-  create_part(dir, m, index, samples.subspan(static_cast<std::size_t>(promised.first), static_cast<std::size_t>(promised.n)));
-  const auto& made = m.parts[static_cast<std::size_t>(index)];
-  if (made.bytes != promised.bytes || made.meta_xxh3 != promised.meta_xxh3) {
-    fs::remove(dir / promised.file);
-    throw RefusedError(
-        fmt::format("{}: made again it is not what the manifest describes: {} bytes and {}, not {} and {}",
-                    (dir / promised.file).string(), made.bytes, made.meta_xxh3, promised.bytes, promised.meta_xxh3),
-        "another version of HDF5 lays files out differently: use the one that made the store, or a new store");
+/// Parts that were set aside, made again with the same bytes outside their rows. One job makes them, others wait for it.
+void recreate_parts(const fs::path& dir, const Manifest& m, std::span<const PlannedSample> samples, Locks locks) {
+  std::vector<std::int64_t> wanted;
+  for (std::size_t i = 0; i < m.parts.size(); ++i)
+    if (!fs::exists(dir / m.parts[i].file) && fs::exists(set_aside_path(dir, static_cast<std::int64_t>(i))))
+      wanted.push_back(static_cast<std::int64_t>(i));
+  if (wanted.empty()) return;
+  std::optional<base::FileLock> lock;
+  if (locks == Locks::fcntl) lock = lock_creation(dir);
+  for (const auto index : wanted) {
+    const auto promised = m.parts[static_cast<std::size_t>(index)];
+    if (fs::exists(dir / promised.file)) continue;  // another job was faster
+    auto again = m;
+    again.parts[static_cast<std::size_t>(index)].meta_xxh3.clear();
+    demand_space(dir, std::span(&promised, 1), m.identity);
+    create_part(dir, again, index,
+                samples.subspan(static_cast<std::size_t>(promised.first), static_cast<std::size_t>(promised.n)), &promised);
+    base::fsync_directory(dir / "parts");
+    use_up_set_aside(dir, index);
+    base::log_info(fmt::format("{} was made again; its {} samples are to do", promised.file, promised.n));
   }
-  base::fsync_directory(dir / "parts");
-  base::log_info(fmt::format("{} was made again; its {} samples are to do", promised.file, promised.n));
 }
 
 void compare_existing(const fs::path& dir, const StoreIdentity& identity, std::span<const PlannedSample> samples, Locks locks) {
@@ -146,9 +150,10 @@ void compare_existing(const fs::path& dir, const StoreIdentity& identity, std::s
   if (!lines.empty())
     throw RefusedError(fmt::format("{}: the store was made for something else: {}", dir.string(), fmt::join(lines, "; ")),
                        "use another run directory, or go back to the configuration that made this store");
-  for (std::size_t i = 0; i < m.parts.size(); ++i) {
-    const auto part = static_cast<std::int64_t>(i);
-    if (!fs::exists(dir / m.parts[i].file) && fs::exists(set_aside_path(dir, part))) recreate_part(dir, m, part, samples, locks);
+  try {
+    recreate_parts(dir, m, samples, locks);
+  } catch (const fs::filesystem_error& e) {
+    throw base::IoError(e.what(), "check free space and permissions");
   }
 }
 

@@ -24,7 +24,7 @@ struct Store::Impl {
   std::filesystem::path part_path(std::int64_t part) const { return dir / manifest.parts[static_cast<std::size_t>(part)].file; }
   std::int64_t part_of(std::int64_t sample) const;
   void check_sample(std::int64_t sample) const;  // throws Bug
-  void read_states(bool sync_first);
+  void read_states(bool sync);
 
  private:
   static constexpr std::size_t max_open = 32;

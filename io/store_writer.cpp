@@ -87,7 +87,7 @@ bool StoreWriter::Impl::enqueue(Item item) {
                       item.sample));
     return false;
   }
-  space.wait(lock, [&] { return error || queue.empty() || queued_bytes + item.bytes <= policy.queue_bytes; });
+  space.wait(lock, [&] { return error || queued_bytes == 0 || queued_bytes + item.bytes <= policy.queue_bytes; });
   if (error) std::rethrow_exception(error);
   mark = Mark::queued;
   queued_bytes += item.bytes;

@@ -97,7 +97,10 @@ void check_contents(const fs::path& dir, const Manifest& m, std::int64_t index, 
     const bool rejected = d.state.kind == StateKind::failed && is_planning_reason(d.state.reason);
     if (d.torn) {
       ++r.counts.torn;
-      problem(sample, "its state record is torn: it reads as pending");
+      if (layout.rows(j) == 0)
+        problem(-1, fmt::format("the state record of sample {}, which was rejected at planning, is torn", sample));
+      else
+        problem(sample, "its state record is torn: it reads as pending");
     } else if (rejected != (layout.rows(j) == 0)) {
       problem(sample, rejected ? "is rejected but has rows" : "has no rows but is not rejected");
     }
@@ -108,7 +111,10 @@ void check_contents(const fs::path& dir, const Manifest& m, std::int64_t index, 
     r.counts.done_tokens += layout.rows(j);
     if (!o.full) continue;
     if (j + 1 < part.n) read_ahead(file, sample_extents(layout, j + 1));  // while this one is hashed
-    check_sample(file, layout, m, j, d.state.xxh3, vocab, [&](const std::string& text) { problem(sample, text); });
+    if (const auto error = base::capture([&] {
+          check_sample(file, layout, m, j, d.state.xxh3, vocab, [&](const std::string& text) { problem(sample, text); });
+        }))  // one place that cannot be read does not keep the rest from being checked
+      r.findings.push_back({part.file, sample, error->what(), finding_code(*error)});
     r.bytes_hashed += layout.rows(j) * bytes_per_token(m.identity);
     tell(layout.rows(j));
   }
@@ -215,8 +221,11 @@ VerifyReport verify_store(const fs::path& dir, const VerifyOptions& options) {
     report.bytes_hashed += r.bytes_hashed;
   }
   if (fs::exists(complete_path(dir)))
-    if (const auto problem = complete_marker_problem(dir, m.hash, options.shards == 1 ? &report.counts : nullptr))
-      report.findings.push_back({"COMPLETE", -1, *problem, ExitCode::data});
+    if (const auto error = base::capture([&] {
+          if (const auto problem = complete_marker_problem(dir, m.hash, options.shards == 1 ? &report.counts : nullptr))
+            report.findings.push_back({"COMPLETE", -1, *problem, ExitCode::data});
+        }))
+      report.findings.push_back({"COMPLETE", -1, error->what(), finding_code(*error)});
   return report;
 }
 

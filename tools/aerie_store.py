@@ -5,7 +5,7 @@
     aerie_store.py STORE      counts of the samples;     aerie_store.py STORE N      one sample
 
     store = Store("run/store")
-    sample = store[store.done()[0]]    # KeyError while it is pending, failed or torn; checksums are compared when xxhash is there
+    sample = store[store.done()[0]]    # KeyError while it is pending or failed; with xxhash also when torn, and checksums are compared
     sample["aux"], sample["last"]      # raw bits as stored: u16 bfloat16, or u8 float8_e4m3fn with aux_scale, last_scale
     store.to_float32(sample)["aux"]    # [T, 3, H]; store.to_torch(sample): bfloat16 tensors, of a bfloat16 store exactly the bits
 """

@@ -176,7 +176,10 @@ int extract_phase(const ProgramContext& context, const ExtractFlags& flags) {
   identity.target_weights_hash = weights_hash(context, *dir);  // collective over world
   create_store(context, *data, identity);                      // collective over world
   std::optional<io::Store> store;
-  comm::agree_after(world, "open the store", [&] { store = io::Store::open(c.store_dir()); });  // collective over world
+  comm::agree_after(world, "open the store", [&] {  // collective over world
+    store = io::Store::open(c.store_dir());
+    if (world.is_root()) store->refresh();  // a kill may have left records that are in the page cache only
+  });
   if (flags.retry_failed) retry_failed(context, *store);
 
   const auto before = store->counts();

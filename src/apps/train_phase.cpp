@@ -94,6 +94,21 @@ train::TrainerOptions trainer_options(const ProgramContext& context) {
 
 }  // namespace
 
+namespace {
+
+/// One kind of device and dtype on all ranks: which rank computes a pack must not matter. Collective over world.
+void demand_same_compute(const comm::Comm& world, c10::Device device, c10::ScalarType dtype) {
+  const auto name = device.is_cpu() ? std::string("cpu") : device::describe(device);
+  const auto all = world.all_gather(fmt::format("{} {}", name.substr(0, name.find(" (cuda")), c10::toString(dtype)));
+  for (std::size_t r = 1; r < all.size(); ++r)
+    if (all[r] != all[0])
+      throw base::RefusedError(
+          fmt::format("rank 0 computes on {}, rank {} on {}: the bits would depend on who took which pack", all[0], r, all[r]),
+          "give all ranks the same kind of device; target.device = \"cuda\" refuses ranks without one");
+}
+
+}  // namespace
+
 int train_phase(const ProgramContext& context, const TrainFlags& flags) {
   const auto& c = context.config;
   const auto& world = context.world;
@@ -104,6 +119,7 @@ int train_phase(const ProgramContext& context, const TrainFlags& flags) {
   device::setup_compute(c.run.threads);
   const auto device = device::choose_device(c.target.device, world);  // collective over world
   const auto dtype = device::choose_dtype(c.train.dtype, device);
+  demand_same_compute(world, device, dtype);  // collective over world
 
   std::optional<io::Store> store;
   std::optional<dataset::Dataset> data;
@@ -158,6 +174,7 @@ int train_phase(const ProgramContext& context, const TrainFlags& flags) {
   const auto table = loss_counts(context, *data, samples, c.train.ttt_steps, options.unroll.alignment,
                                  dataset::normalize_from_name(c.train.normalize));
   options.identity = config::result_keys(c);
+  options.identity_defaults = config::result_keys(config::Config{});
   options.identity["store_uuid"] = store->uuid();
   options.identity["dataset_hash"] = data->hash();
   options.identity["samples_hash"] = samples_hash(samples);
@@ -183,13 +200,23 @@ int train_phase(const ProgramContext& context, const TrainFlags& flags) {
                     base::format_count(static_cast<double>(draft::parameter_count(shape))), samples.size(), per_epoch,
                     trainer.step(), options.total_steps, options.packs_per_step, world.size(), world.size() == 1 ? "" : "s",
                     device::describe(device), transport->name()));
+    if (world.size() > options.packs_per_step)
+      base::log_warning(fmt::format("{} ranks share {} packs a step: {} ranks have nothing to do (train.packs_per_step)",
+                                    world.size(), options.packs_per_step, world.size() - options.packs_per_step));
     if (checkpoint) base::log_info(fmt::format("going on from {}", checkpoint->path.string()));
     context.ledger.phase(report::Phase::train, report::PhaseState::running);
   }
 
-  const auto end = trainer.run(context.stop, {[&](const train::StepReport& r) { reports->step(r); },  // collective over world
-                                              [&](std::int64_t step, const ckpt::Saved& saved) { reports->saved(step, saved); },
-                                              [&](const train::ValidationReport& r) { reports->validated(r); }});
+  const auto first_step = trainer.step();
+  auto end = train::Trainer::End::stopped;
+  try {
+    end = trainer.run(context.stop, {[&](const train::StepReport& r) { reports->step(r); },  // collective over world
+                                     [&](std::int64_t step, const ckpt::Saved& saved) { reports->saved(step, saved); },
+                                     [&](const train::ValidationReport& r) { reports->validated(r); }});
+  } catch (...) {  // whichever rank writes the attempt's end knows how far it came
+    context.end_details["steps"] = trainer.step() - first_step;
+    throw;
+  }
 
   const auto weights = trainer.weights_sha256();  // collective over world
   if (world.is_root()) {

@@ -69,7 +69,7 @@ class Proof {
       results[name] = std::move(h);
     };
     note("straight on " + count_ranks(one), straight("straight", one));
-    note("killed on " + count_ranks(one), killed("killed", one));
+    note(fmt::format("killed on {}, resumed on {}", one, flags_.ranks.back()), killed("killed", one));
     for (std::size_t i = 1; i < flags_.ranks.size(); ++i)
       note("straight on " + count_ranks(flags_.ranks[i]), straight(fmt::format("ranks-{}", flags_.ranks[i]), flags_.ranks[i]));
     const bool same =
@@ -126,8 +126,12 @@ class Proof {
       throw base::Error(base::ExitCode::bug, fmt::format("the run that was to die after step {} ended with {} after step {}:\n{}",
                                                          kill_at_, code, steps, end_of(dir / "log")));
     const auto newest = ckpt::latest(dir / "checkpoints", false);
-    base::log_info(fmt::format("killed after step {} (exit {}), goes on from step {}", steps, code, newest ? newest->step : 0));
-    finish(dir, ranks);
+    if (!newest || newest->step == 0)
+      throw base::Error(base::ExitCode::bug, "the killed run left no checkpoint to resume from", "a larger --kill-at");
+    const int others = flags_.ranks.back();
+    base::log_info(fmt::format("killed after step {} (exit {}), goes on from step {} on {}", steps, code, newest->step,
+                               count_ranks(others)));
+    finish(dir, others);
     return hashes(dir);
   }
 
@@ -176,10 +180,11 @@ int prove(int argc, char** argv) {
   }
   config::validate(c);
   if (c.run_dir.empty()) throw base::ConfigError("--run DIR is not given", "name the run directory");
-  if (flags.steps < 2) throw base::ConfigError("--prove needs at least 2 steps");
-  if (kill_at == 0) kill_at = std::max<std::int64_t>(1, flags.steps / 3);
-  if (kill_at < 1 || kill_at >= flags.steps)
-    throw base::ConfigError(fmt::format("--kill-at={}, but must be at least 1 and below {}", kill_at, flags.steps));
+  if (flags.steps < 4) throw base::ConfigError("--prove needs at least 4 steps");
+  if (kill_at == 0) kill_at = std::max<std::int64_t>(2, flags.steps / 3);
+  if (kill_at < 2 || kill_at >= flags.steps)
+    throw base::ConfigError(fmt::format("--kill-at={}, but must be at least 2 and below {}: the first steps have no checkpoint",
+                                        kill_at, flags.steps));
   if (flags.ranks.empty() || *std::min_element(flags.ranks.begin(), flags.ranks.end()) < 1)
     throw base::ConfigError("--ranks needs rank counts of at least 1", "for example --ranks 1,2");
   for (const auto* needed : {"store", "vocab.safetensors"})

@@ -105,14 +105,23 @@ std::optional<ckpt::Checkpoint> load_newest(const ProgramContext& context, const
   const auto& world = context.world;
   const auto allowed = allowed_changes(flags);
   for (;;) {
-    std::string chosen;
+    std::string chosen, hash;
     comm::agree_after(world, "choose a checkpoint", [&] {  // collective over world
-      if (world.is_root()) chosen = choose(context, flags);
+      if (!world.is_root()) return;
+      chosen = choose(context, flags);
+      if (!chosen.empty()) hash = ckpt::open(chosen).manifest_hash;
     });
     chosen = world.broadcast(chosen);
+    hash = world.broadcast(hash);
     if (chosen.empty()) return std::nullopt;
     std::optional<ckpt::Checkpoint> checkpoint;
-    comm::agree_after(world, "open the checkpoint", [&] { checkpoint = ckpt::open(chosen); });  // collective over world
+    comm::agree_after(world, "open the checkpoint", [&] {  // collective over world
+      checkpoint = ckpt::open(chosen);
+      if (checkpoint->manifest_hash != hash)
+        throw base::IoError(
+            fmt::format("{} is not what rank 0 sees: manifest {}, there {}", chosen, checkpoint->manifest_hash, hash),
+            "the run directory must be shared, and its file system's caches consistent");
+    });
     checkpoint->before_chunk = [&] { context.stop.throw_if_stopped(); };
     context.end_details["loaded_step"] = checkpoint->step;
     context.end_details["loading"] = true;

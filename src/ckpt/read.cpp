@@ -54,8 +54,8 @@ std::pair<std::size_t, std::int64_t> locate(const Checkpoint& checkpoint, const 
     if (v.at("name").get_ref<const std::string&>() == vector) return {first, bytes};
     first += static_cast<std::size_t>(chunk_count(bytes));
   }
-  throw DataError(fmt::format("{}: no vector named {}", checkpoint.path.string(), vector),
-                  "the checkpoint was made by another program version");
+  throw base::RefusedError(fmt::format("{}: no vector named {}", checkpoint.path.string(), vector),
+                           "the checkpoint was made by another program version");
 }
 }  // namespace
 

@@ -97,8 +97,8 @@ Json make_manifest(const SaveRequest& request, Json records) {
   return manifest;
 }
 
-/// A checkpoint of this step that is there already: kept when every byte of it verifies (its manifest's hash is returned),
-/// renamed to .bad when it does not.
+/// A checkpoint of this step that is there already: kept when every byte of it verifies and it is of the same configuration and
+/// position (its manifest's hash is returned), renamed to .bad otherwise.
 std::string keep_existing(const fs::path& target, const SaveRequest& request) {
   std::error_code ignored;
   if (!fs::exists(fs::symlink_status(target, ignored))) return {};
@@ -108,8 +108,12 @@ std::string keep_existing(const fs::path& target, const SaveRequest& request) {
     return {};
   }
   const auto existing = open(target);
-  if (existing.manifest.at("identity") != request.identity)
-    base::log_warning(fmt::format("{} is whole and kept, although it was made by another configuration", target.string()));
+  if (existing.manifest.at("identity") != request.identity || existing.manifest.at("position") != request.position) {
+    const auto bad = rename_to_bad(target);
+    base::log_warning(
+        fmt::format("{} was made by another configuration, renamed to {}", target.string(), bad.filename().string()));
+    return {};
+  }
   return existing.manifest_hash;
 }
 

@@ -2,6 +2,8 @@
 // Device choice and LibTorch's process-wide settings.
 #include <aerie/device/device.hpp>
 
+#include <algorithm>
+#include <cstdlib>
 #include <limits>
 
 #include <fmt/format.h>
@@ -11,10 +13,24 @@
 
 #include <aerie/base/error.hpp>
 #include <aerie/base/host.hpp>
+#include <aerie/base/log.hpp>
 
 #include "gpu.hpp"
 
 namespace aerie::device {
+
+namespace {
+
+/// What "auto" comes to without a GPU; said aloud where the job was given GPUs.
+c10::Device cpu_instead(const char* why) {
+  for (const char* name : {"SLURM_JOB_GPUS", "SLURM_GPUS_ON_NODE", "SLURM_STEP_GPUS"})
+    if (const char* value = std::getenv(name); value && *value)
+      base::log_warning(
+          fmt::format("{}={}, but {}: this rank computes on the CPU (target.device = \"cuda\" refuses that)", name, value, why));
+  return {c10::kCPU};
+}
+
+}  // namespace
 
 c10::Device choose_device(std::string_view wish, const comm::Comm& comm) {
   // Every rank splits before any can throw: the split is collective, the checks are not.
@@ -24,13 +40,13 @@ c10::Device choose_device(std::string_view wish, const comm::Comm& comm) {
   }
   if (wish == "cpu") return {c10::kCPU};
   if (!gpu::built_in()) {
-    if (wish == "auto") return {c10::kCPU};
+    if (wish == "auto") return cpu_instead("this build has no CUDA");
     throw base::ConfigError("device \"cuda\" was asked for, but this build has no CUDA",
                             "build with the preset cuda, or take device = \"cpu\"");
   }
   const int visible = gpu::visible_count();
   if (visible == 0) {
-    if (wish == "auto") return {c10::kCPU};
+    if (wish == "auto") return cpu_instead("no GPU is visible");
     throw base::PeerError(fmt::format("no GPU is visible on {}", base::host_name()),
                           "check nvidia-smi, CUDA_VISIBLE_DEVICES and the job's --gres or --gpus");
   }
@@ -61,8 +77,10 @@ void setup_compute(std::int64_t threads) {
 }
 
 std::unique_ptr<comm::Transport> make_transport(std::string_view wish, const comm::Comm& comm, c10::Device device) {
-  const comm::Comm host = comm.split_by_host();  // collective over comm
-  const bool mine = device.is_cuda() && host.size() <= gpu::visible_count();
+  const comm::Comm host = comm.split_by_host();                                                 // collective over comm
+  auto gpus = host.all_gather(device.is_cuda() ? gpu::bus_id(device.index()) : std::string());  // collective over host
+  std::sort(gpus.begin(), gpus.end());
+  const bool mine = device.is_cuda() && std::adjacent_find(gpus.begin(), gpus.end()) == gpus.end();
   const bool own_gpus = comm.min(mine ? 1 : 0) == 1;  // collective over comm
   if (wish == "mpi" || (wish == "auto" && !own_gpus)) return comm::make_mpi_transport(comm);
   if (!own_gpus)

@@ -10,6 +10,7 @@ bool built_in() { return false; }
 int visible_count() { return 0; }
 void select(c10::DeviceIndex) { throw base::Bug("this build has no CUDA"); }
 std::string name(c10::DeviceIndex) { throw base::Bug("this build has no CUDA"); }
+std::string bus_id(c10::DeviceIndex) { throw base::Bug("this build has no CUDA"); }
 std::int64_t peak_memory_bytes(c10::DeviceIndex) { throw base::Bug("this build has no CUDA"); }
 std::unique_ptr<comm::Transport> nccl_transport(const comm::Comm&, c10::Device) { throw base::Bug("this build has no CUDA"); }
 void setup_determinism() {}

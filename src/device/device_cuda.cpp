@@ -19,6 +19,11 @@ int visible_count() { return c10::cuda::device_count(); }
 void select(c10::DeviceIndex index) { c10::cuda::set_device(index); }
 std::string name(c10::DeviceIndex index) { return at::cuda::getDeviceProperties(index)->name; }
 
+std::string bus_id(c10::DeviceIndex index) {
+  const auto* p = at::cuda::getDeviceProperties(index);
+  return std::to_string(p->pciDomainID) + ":" + std::to_string(p->pciBusID) + ":" + std::to_string(p->pciDeviceID);
+}
+
 std::int64_t peak_memory_bytes(c10::DeviceIndex index) {
   const auto stats = c10::cuda::CUDACachingAllocator::getDeviceStats(index);
   return stats.allocated_bytes[static_cast<std::size_t>(c10::CachingAllocator::StatType::AGGREGATE)].peak;

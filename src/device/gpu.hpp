@@ -15,6 +15,8 @@ bool built_in();
 int visible_count();
 void select(c10::DeviceIndex index);
 std::string name(c10::DeviceIndex index);
+/// Names the GPU within its host, whatever CUDA_VISIBLE_DEVICES shows each process.
+std::string bus_id(c10::DeviceIndex index);
 std::int64_t peak_memory_bytes(c10::DeviceIndex index);
 /// Null in CPU builds. Collective over `comm`.
 std::unique_ptr<comm::Transport> nccl_transport(const comm::Comm& comm, c10::Device device);

@@ -146,18 +146,19 @@ Lease lease_parts(const comm::Comm& world, io::Store& store, const ExtractOption
   for (int tries = 1;; ++tries) {
     Lease lease;
     lease.own = own_assignment(world, store, options);  // collective over world
-    const auto error = base::capture([&] {
-      comm::agree_after(world, "lease parts", [&] {  // collective over world
-        lease.writer = std::make_unique<io::StoreWriter>(store, lease.own, options.commit,
-                                                         [](const std::string& line) { base::log_warning(line); });
-      });
+    const auto mine = base::capture([&] {
+      lease.writer = std::make_unique<io::StoreWriter>(store, lease.own, options.commit,
+                                                       [](const std::string& line) { base::log_warning(line); });
     });
+    // A disk error of any rank ends all: its fdatasync must not be tried again.
+    const bool only_refused = world.max(mine && mine->code() != base::ExitCode::refused ? 1 : 0) == 0;  // collective over world
+    const auto error = base::capture([&] { comm::agree(world, "lease parts", mine); });                 // collective over world
     if (!error) {
       comm::agree_after(world, "share parts", [&] { lease.writer->share(); });  // collective over world
       comm::agree_after(world, "join parts", [&] { lease.writer->join(); });    // collective over world
       return lease;
     }
-    if (error->code() != base::ExitCode::refused || tries == 20) throw base::Error(*error);
+    if (!only_refused || tries == 20) throw base::Error(*error);
     lease.writer.reset();
     std::this_thread::sleep_for(std::chrono::milliseconds(20 * tries + ::getpid() % 50));
   }
@@ -192,7 +193,7 @@ ExtractResult extract_deal(const comm::Comm& world, io::Store& store, const data
       at = end;
       if (world.is_root() && progress && seconds_since(last_look) > 2.0) {
         last_look = std::chrono::steady_clock::now();
-        store.refresh();
+        store.look_again();
         progress(store.counts());
       }
     }
@@ -231,7 +232,7 @@ ExtractResult extract(const comm::Comm& world, io::Store& store, const dataset::
   }
   std::sort(all.failed.begin(), all.failed.end(), [](const auto& a, const auto& b) { return a.sample < b.sample; });
   std::sort(all.reopened.begin(), all.reopened.end());
-  store.refresh();
+  if (world.is_root()) store.refresh();
   if (world.is_root() && progress) progress(store.counts());
   all.seconds = seconds_since(start);
   return all;

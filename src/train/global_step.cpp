@@ -77,7 +77,7 @@ std::optional<std::string> Trainer::Impl::add_pack(std::int64_t pack, std::int64
   const auto result = draft::unroll(shape, weights, target, vocab, batch, options.unroll, coefficients, &grads);
   totals[4 * static_cast<std::size_t>(K()) + tokens] += static_cast<std::int64_t>(batch.ids.size());
   const auto k_count = static_cast<std::size_t>(K());
-  const double limit = fixed_point_range / static_cast<double>(options.packs_per_step);
+  const double limit = fixed_point_range / static_cast<double>(options.packs_per_step * K());  // all steps are added up
   for (std::size_t k = 0; k < k_count; ++k) {
     const double weighted = coefficients[k] * result.steps[k].loss;
     if (!std::isfinite(weighted) || std::abs(weighted) >= limit)
@@ -121,13 +121,17 @@ void Trainer::Impl::update(StepReport& report, std::int64_t loss) {
   adam.step = step + 1;
   const double start = now_s();
   report.grad_norm = optimizer.step(options.fast_reduce ? grad_padded : sum, adam, options.clip);  // collective over world
-  optimizer.gather_weights(flat_padded);                                                           // collective over world
+  if (!std::isfinite(report.grad_norm)) {  // nothing was changed; all ranks hold the same norm
+    report.bad = "the gradient's norm is not finite";
+    return;
+  }
+  optimizer.gather_weights(flat_padded);  // collective over world
   report.update_s = now_s() - start;
   watch.add(loss);
   skipped_in_row = 0;
 }
 
-StepOutcome Trainer::Impl::train_step(StepReport& report, stop::Request request) {
+StepOutcome Trainer::Impl::train_step(StepReport& report, stop::Request request, stop::StopToken& stop) {
   const double start = now_s();
   const auto first = packs_consumed;
   const auto coefficients = loss_coefficients(options.step_weights, global_counts(first));
@@ -146,6 +150,7 @@ StepOutcome Trainer::Impl::train_step(StepReport& report, stop::Request request)
       if (auto what = add_pack(mine[i], after, coefficients, totals, report)) bad.push_back({mine[i], std::move(*what)});
     }
   });
+  if (stop.poll() == stop::Request::stop) request = stop::Request::stop;
   extra(failed) = error ? 1 : 0;
   extra(stop_asked) = request == stop::Request::stop ? 1 : 0;
   extra(save_asked) = request == stop::Request::save_now ? 1 : 0;
@@ -171,9 +176,8 @@ StepOutcome Trainer::Impl::train_step(StepReport& report, stop::Request request)
       report.bad += fmt::format("{} {}", i == 0 ? ";" : ",", samples_of(first + i));
   }
   report.lr = schedule.at(step);
-  if (report.bad.empty()) {
-    update(report, loss);  // collective over world
-  } else {
+  if (report.bad.empty()) update(report, loss);  // collective over world; may find the sum of the gradients bad
+  if (!report.bad.empty()) {
     if (!options.skip_bad_steps || skipped_in_row + 1 >= most_skipped_in_row) {
       out.bad = base::DataError(
           fmt::format("step {}: {}{}", step + 1, report.bad,

@@ -85,6 +85,7 @@ double OptimizerShard::step(const at::Tensor& gradients, AdamWOptions options, d
   for (const auto b : world_.all_gather(std::span<const std::int64_t>(bits)))
     total += std::bit_cast<double>(b);  // collective over world
   const double norm = std::sqrt(total);
+  if (!std::isfinite(norm)) return norm;  // the sum over ranks overflowed: nothing is changed
   options.grad_scale = clip > 0 && norm > clip ? clip / norm : 1.0;
   flat::adamw(options, gradient_, masters_, exp_avg_, exp_avg_sq_);
   return norm;

@@ -25,7 +25,8 @@ class OptimizerShard {
   /// Masters from the unpadded vector `flat` (fp32, host), moments zero. Local.
   void reset(const at::Tensor& flat);
   /// Sums `gradients` (padded, clobbered, on the device: i64 fixed point, or fp32 with reduce = fast) over ranks, clips by the
-  /// global norm and steps. Returns the norm before clipping. Collective over world.
+  /// global norm and steps. Returns the norm before clipping; one that is not finite
+  /// leaves everything as it was. Collective over world.
   double step(const at::Tensor& gradients, AdamWOptions options, double clip);
   /// Everybody's masters as compute weights: `flat` is padded, on the device, of any floating dtype. Collective over world.
   void gather_weights(const at::Tensor& flat);

@@ -108,7 +108,7 @@ void Saver::save_now(std::int64_t step, const base::Json& position) {
 
 void Saver::done(std::int64_t step, const ckpt::Saved& saved, double step_s) {
   saved_step_ = step;
-  save_s_ = saved.seconds;
+  if (saved.seconds > 0) save_s_ = saved.seconds;  // else it was there already
   state_s_ = begun_s_;
   ++published_count_;
   if (world_.is_root()) {

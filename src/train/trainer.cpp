@@ -2,6 +2,7 @@
 #include <aerie/train/trainer.hpp>
 
 #include "trainer_impl.hpp"
+#include "watchdog.hpp"
 
 #include <algorithm>
 #include <chrono>
@@ -18,15 +19,16 @@
 namespace aerie::train {
 namespace {
 
-/// One line per field in which two flat JSON objects differ, except the allowed ones, whose lines go into `changes`.
-std::vector<std::string> differing_fields(const base::Json& found, const base::Json& expected,
+/// One line per field in which two flat JSON objects differ, except the allowed ones, whose lines go into `changes`. A field that
+/// the checkpoint's program did not know yet had its default.
+std::vector<std::string> differing_fields(const base::Json& found, const base::Json& expected, const base::Json& defaults,
                                           const std::set<std::string>& allowed, std::vector<std::string>& changes) {
   std::vector<std::string> out;
   const auto say = [&](const std::string& key, std::string line) {
     (allowed.contains(key) ? changes : out).push_back(std::move(line));
   };
   for (const auto& [key, value] : expected.items())
-    if (!found.contains(key) || found[key] != value)
+    if (!found.contains(key) ? defaults.value(key, base::Json()) != value : found[key] != value)
       say(key, fmt::format("{}: checkpoint {}, now {}", key, found.contains(key) ? found[key].dump() : "nothing", value.dump()));
   for (const auto& [key, value] : found.items())
     if (!expected.contains(key)) say(key, fmt::format("{}: checkpoint {}, now nothing", key, value.dump()));
@@ -98,7 +100,8 @@ std::vector<std::string> Trainer::resume(const ckpt::Checkpoint& checkpoint, con
   auto& t = *impl_;
   std::vector<std::string> changes;
   comm::agree_after(t.world, "resume", [&] {  // collective over world
-    const auto differences = differing_fields(checkpoint.manifest.at("identity"), t.options.identity, allowed, changes);
+    const auto differences =
+        differing_fields(checkpoint.manifest.at("identity"), t.options.identity, t.options.identity_defaults, allowed, changes);
     if (!differences.empty())
       throw base::RefusedError(fmt::format("{} was made with another configuration or data:\n  {}", checkpoint.path.string(),
                                            fmt::join(differences, "\n  ")),
@@ -115,6 +118,7 @@ Trainer::End Trainer::run(stop::StopToken& stop, const TrainerHooks& hooks) {
   const c10::NoGradGuard no_grad;
   auto& t = *impl_;
   const bool root = t.world.is_root();
+  Watchdog watchdog(Watchdog::limit_from_environment());
   bool serving = false;  // RUN/save-now is there, and its save is running
   t.saver.begin([&](std::int64_t step, const ckpt::Saved& saved) {
     if (hooks.on_save) hooks.on_save(step, saved);
@@ -124,6 +128,7 @@ Trainer::End Trainer::run(stop::StopToken& stop, const TrainerHooks& hooks) {
   // A request seen before the first step leads to no step at all; later ones ride on a step's own reduction.
   bool stopped = stop.agree(t.world) == stop::Request::stop;  // collective over world
   const auto validate = [&] {
+    watchdog.pet("validation");
     ValidationReport report;
     if (!t.validate(stop, report)) return false;  // collective over world
     if (root && hooks.on_validation) hooks.on_validation(report);
@@ -136,13 +141,15 @@ Trainer::End Trainer::run(stop::StopToken& stop, const TrainerHooks& hooks) {
     const bool file_asks = request == stop::Request::save_now;
     if (request == stop::Request::none && root && t.saver.due_by_time()) request = stop::Request::save_now;
     StepReport report;
-    const auto outcome = t.train_step(report, request);  // collective over world
+    watchdog.pet("a step");
+    const auto outcome = t.train_step(report, request, stop);  // collective over world
     if (outcome.bad) {
       t.saver.finish(-1);                                                                        // collective over world
       if (t.step > 0 && t.saver.saved_step() != t.step) t.saver.save_now(t.step, t.position());  // collective over world
       throw base::Error(*outcome.bad);
     }
     if (root && hooks.on_step) hooks.on_step(report);
+    watchdog.pet("a save");
     t.saver.after_step(outcome.all_ready, report.seconds);  // collective over world
     stopped = outcome.request == stop::Request::stop;
     stop.set_lead_time(2 * t.saver.save_seconds() + report.seconds + 10.0);
@@ -154,6 +161,7 @@ Trainer::End Trainer::run(stop::StopToken& stop, const TrainerHooks& hooks) {
     }
     if (t.options.kill_at == t.step) ::kill(::getpid(), SIGKILL);
   }
+  watchdog.pet("the last save");
   t.saver.finish(-1);                                                                        // collective over world
   if (t.step > 0 && t.saver.saved_step() != t.step) t.saver.save_now(t.step, t.position());  // collective over world
   t.saver.wait_for_retention();

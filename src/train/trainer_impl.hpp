@@ -69,8 +69,9 @@ struct Trainer::Impl {
   base::Json position() const;
   void set_position(const base::Json& position);
 
-  /// One global step. Collective over world.
-  StepOutcome train_step(StepReport& report, stop::Request request);
+  /// One global step. `stop` is looked at once more just before the step's all-reduce, so that a request never waits for a second
+  /// step. Collective over world.
+  StepOutcome train_step(StepReport& report, stop::Request request, stop::StopToken& stop);
 
   bool validation_due() const;
   /// Looks at the held-out packs; nothing of the training state changes. False when a stop was asked for before its end: then

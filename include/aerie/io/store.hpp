@@ -102,10 +102,12 @@ class Store {
   std::int64_t size() const;                       // samples
   std::int64_t length(std::int64_t sample) const;  // tokens
   std::int64_t part_of(std::int64_t sample) const;
-  /// As read at open() or the last refresh().
+  /// As read at open() or the last refresh() or look_again().
   const SampleState& state(std::int64_t sample) const;
-  /// Reads all state records again. fdatasync first, so that what is trusted is on disk. Not while another thread reads.
+  /// Reads all state records again, then fdatasync: what is trusted is on disk. Not while another thread reads.
   void refresh();
+  /// The same without fdatasync: for showing progress, not for trusting.
+  void look_again();
   Counts counts() const;
 
   /// Reads one sample and verifies its checksum. Throws ChecksumError, and DataError when the sample is not done: missing

@@ -24,7 +24,7 @@ struct CommitPolicy {
   std::int64_t commit_bytes = std::int64_t{128} << 20;  // a group is full at this size ...
   std::int64_t commit_samples = 4096;                   // ... or this many samples ...
   double commit_seconds = 10.0;                         // ... or this age
-  std::int64_t queue_bytes = std::int64_t{512} << 20;   // put() blocks above this
+  std::int64_t queue_bytes = std::int64_t{512} << 20;   // put() blocks above this; one larger sample is let in alone
   std::string holder;                                   // text for lease files: job, host, pid
   Locks locks = Locks::fcntl;
   WriteMode write_mode = WriteMode::posix;  // mpio: ConfigError without parallel HDF5 or MPI_THREAD_MULTIPLE

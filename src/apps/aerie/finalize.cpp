@@ -51,7 +51,9 @@ void finalize_store(const config::Config& c) {
     options.threads = static_cast<int>(std::clamp(std::thread::hardware_concurrency(), 1U, 8U));
     const auto found = io::verify_store(c.store_dir(), options);
     demand_clean(c, found);
-    const auto view = view_store(c);
+    auto view = view_store(c);
+    view->store.refresh();  // COMPLETE must not outlive records that are in the page cache only
+    view->counts = view->store.counts();
     demand_decided(c, *view);
     io::write_complete_marker(c.store_dir(), {view->counts, {}, "full"});
     const auto& n = view->counts;

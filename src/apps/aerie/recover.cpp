@@ -9,7 +9,9 @@
 #include <aerie/report/ledger.hpp>
 
 #include <algorithm>
+#include <map>
 #include <optional>
+#include <regex>
 #include <set>
 #include <thread>
 
@@ -27,34 +29,50 @@ namespace fs = std::filesystem;
 
 struct Damage {
   std::vector<std::int64_t> samples;                        // of parts that are otherwise whole
+  std::map<std::int64_t, std::string> texts;                // what is wrong with each
   std::set<std::int64_t> parts;                             // lost, or damaged beyond their samples
   std::vector<std::string> leftovers;                       // temporary files
   bool marker = false;                                      // COMPLETE alone
   std::vector<std::pair<std::string, std::string>> beyond;  // what cannot be mended here: file, text
 };
 
-std::optional<std::int64_t> part_index(const std::string& file) {
+std::optional<std::int64_t> part_index(const std::string& file, std::int64_t parts) {
   long long index = 0;
-  int end = 0;
-  if (std::sscanf(file.c_str(), "parts/part-%lld.h5%n", &index, &end) == 1 && end == static_cast<int>(file.size())) return index;
-  return std::nullopt;
+  if (std::sscanf(file.c_str(), "parts/part-%lld.h5", &index) != 1) return std::nullopt;
+  if (index < 0 || index >= parts || file != fmt::format("parts/part-{:05d}.h5", index)) return std::nullopt;
+  return index;
 }
 
-Damage sort_out(const io::VerifyReport& report) {
+/// What a killed creation or finalize leaves.
+bool is_leftover(const std::string& file) {
+  static const std::regex ours(R"((parts/part-\d{5}\.h5\.tmp|(manifest\.json|COMPLETE)\.tmp.*))");
+  return std::regex_match(file, ours);
+}
+
+Damage sort_out(const io::VerifyReport& report, bool lost) {
   Damage d;
+  const auto parts = static_cast<std::int64_t>(report.parts.size());
   for (const auto& f : report.findings) {
-    const auto part = part_index(f.file);
-    if (f.code == base::ExitCode::io || f.file == "manifest.json" || (!part && f.file.ends_with(".h5")))
-      d.beyond.emplace_back(f.file, f.text);  // unreadable, or no store to speak of, or a part that is not this store's
-    else if (f.file == "COMPLETE")
-      d.marker = true;
-    else if (part && f.sample >= 0)
+    const auto part = part_index(f.file, parts);
+    if (part && f.sample >= 0) {  // also a sample whose place on the disk cannot be read
       d.samples.push_back(f.sample);
-    else if (part)
+      d.texts[f.sample] = f.text;
+    } else if (part && f.code == base::ExitCode::missing_input) {
+      if (lost)
+        d.parts.insert(*part);
+      else
+        d.beyond.emplace_back(f.file, f.text + " (is its file system mounted? If it is lost for good: aerie recover --lost)");
+    } else if (part && f.code == base::ExitCode::data) {
       d.parts.insert(*part);
-    else
+    } else if (f.file == "COMPLETE" && f.code == base::ExitCode::data) {
+      d.marker = true;
+    } else if (is_leftover(f.file)) {
       d.leftovers.push_back(f.file);
+    } else {
+      d.beyond.emplace_back(f.file, f.text);  // unreadable, no store to speak of, or not this store's
+    }
   }
+  // A part that is made again as a whole needs no word about its samples.
   std::sort(d.samples.begin(), d.samples.end());
   d.samples.erase(std::unique(d.samples.begin(), d.samples.end()), d.samples.end());
   return d;
@@ -87,10 +105,11 @@ void reopen_phases(report::Ledger& ledger, const base::Json& evidence) {
 int command_recover(int argc, char** argv) {
   CLI::App app("Checks the whole store of a run and sets what is damaged back to be done again.", "aerie recover");
   std::string run;
-  bool dry_run = false;
+  bool dry_run = false, lost = false;
   int threads = static_cast<int>(std::clamp(std::thread::hardware_concurrency(), 1U, 8U));
   app.add_option("RUN,--run", run, "the run directory")->required();
   app.add_flag("--dry-run", dry_run, "only say what would be done");
+  app.add_flag("--lost", lost, "parts that are missing are lost for good: make them again");
   app.add_option("--threads", threads, "threads that read")->check(CLI::Range(1, 1024));
   if (!parse_command_line(app, argc, argv)) return 0;
 
@@ -100,11 +119,14 @@ int command_recover(int argc, char** argv) {
   std::optional<base::FileLock> lock;
   if (!dry_run) lock = lock_run(config, base::FileLock::Mode::exclusive, "aerie recover");
   const auto report = check(store, threads);
-  const auto damage = sort_out(report);
+  const auto damage = sort_out(report, lost);
   const auto& n = report.counts;
-  print(fmt::format("{} of {} samples done and verified, {} failed, {} to do; {} damaged samples, {} damaged parts",
-                    n.done - static_cast<std::int64_t>(damage.samples.size()), n.total, n.failed, n.pending,
-                    damage.samples.size(), damage.parts.size()));
+  const auto torn = std::count_if(damage.texts.begin(), damage.texts.end(),
+                                  [](const auto& t) { return t.second.find("torn") != std::string::npos; });  // pending already
+  const auto verified = n.done - (static_cast<std::int64_t>(damage.samples.size()) - torn);
+  print(fmt::format(
+      "{} of {} samples done and verified, {} failed, {} to do (samples that are damaged, {}, or in damaged parts, {}, included)",
+      verified, n.total, n.failed, n.total - verified - n.failed, damage.samples.size(), damage.parts.size()));
   for (const auto& f : report.findings) print(fmt::format("FAULT {}: {}", f.file, f.text));
   if (!damage.beyond.empty())
     throw base::Error(report.code(), fmt::format("{}: {}", damage.beyond[0].first, damage.beyond[0].second),
@@ -120,10 +142,17 @@ int command_recover(int argc, char** argv) {
   const base::Json evidence{{"reopened", reopened},
                             {"parts_set_aside", damage.parts},
                             {"leftovers_removed", damage.leftovers},
-                            {"verified", n.done - static_cast<std::int64_t>(damage.samples.size())},
+                            {"verified", verified},
                             {"reason", "aerie recover found damage in the store"}};
   ledger.evidence("recover", evidence);
   reopen_phases(ledger, evidence);
+  std::string left;  // their bytes are what was written: doing them again would write the same
+  for (const auto& [sample, text] : damage.texts)
+    if (text.find("torn") == std::string::npos && !std::binary_search(reopened.begin(), reopened.end(), sample))
+      left += fmt::format("{}sample {}: {}", left.empty() ? "" : "; ", sample, text);
+  if (!left.empty())
+    throw base::DataError("not mended, for the bytes are those that were written: " + left,
+                          "the dataset or the target is at fault: correct it and make a new store");
   print(fmt::format("{} samples set back, {} parts set aside; `aerie run {}` does them again", reopened.size(),
                     damage.parts.size(), shell_word(config.run_dir.string())));
   return 0;

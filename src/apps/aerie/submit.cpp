@@ -225,11 +225,11 @@ int command_submit(int argc, char** argv) {
   app.add_option("--site", site_flag, "the site's settings; default: slurm.site, then jobs/slurm/site.env");
   auto* from_option = app.add_option("--from", from, "first phase: extract, verify, train, eval or export; does it again");
   app.add_option("--to", to, "last phase");
-  app.add_option("--array", array, "extract as an array of this many one-node jobs that share the store");
+  auto* array_option = app.add_option("--array", array, "extract as an array of this many one-node jobs that share the store");
   app.add_flag("--dry-run", dry, "print what would be submitted; write and submit nothing");
   app.add_flag("--reset-attempts", reset, "after a repair: forget attempts that made no progress");
   if (!parse_command_line(app, argc, argv)) return 0;
-  if (array < 0) throw base::ConfigError(fmt::format("--array is {}, but must be positive", array));
+  if (array_option->count() > 0 && array < 1) throw base::ConfigError(fmt::format("--array is {}, but must be positive", array));
   const auto first = stage_phase(from), last = stage_phase(to);
   if (first > last)
     throw base::ConfigError(fmt::format("--from {} comes after --to {}", from, to), "jobs run extract ... export");

@@ -40,6 +40,7 @@ class Verification {
                             part.at("counts").at("pending").get<std::int64_t>(),
                             part.at("counts").at("failed").get<std::int64_t>(), part.at("findings").get<std::int64_t>());
     for (const auto& f : r.findings) add(f.file, f.sample, f.text, f.code);
+    store_damaged_ |= !r.findings.empty();
     const auto& c = r.counts;
     report_["store"] = {{"path", dir.string()}, {"parts", r.parts},   {"total", c.total}, {"done", c.done},
                         {"pending", c.pending}, {"failed", c.failed}, {"torn", c.torn},   {"bytes_hashed", r.bytes_hashed}};
@@ -84,7 +85,10 @@ class Verification {
     report_["full"] = options_.full;
     if (json) return print(report_.dump(1)), code;
     for (const auto& f : findings_) lines_ += fmt::format("FAULT {}\n", f.at("text").get<std::string>());
-    print(lines_ + (code == 0 ? "clean" : fmt::format("{} {}", findings_.size(), findings_.size() == 1 ? "fault" : "faults")));
+    if (store_damaged_)
+      lines_ += fmt::format("to mend the store: `aerie recover RUN` sets what is damaged back to be done again\n");
+    print(lines_ + (code == 0 ? (options_.full ? "clean" : "clean (checksums of the data are read with --full)")
+                              : fmt::format("{} {}", findings_.size(), findings_.size() == 1 ? "fault" : "faults")));
     return code;
   }
 
@@ -102,6 +106,7 @@ class Verification {
   io::VerifyOptions options_;
   base::Json report_ = base::Json::object(), findings_ = base::Json::array();
   std::string lines_;
+  bool store_damaged_ = false;
 };
 
 void parse_shard(const std::string& text, io::VerifyOptions& o) {

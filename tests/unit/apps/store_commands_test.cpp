@@ -82,7 +82,7 @@ TEST_F(Commands, recover_sets_back_what_is_damaged_and_nothing_else) {
   const auto damaged = test::read(part);
   const auto dry = aerie("recover --dry-run " + run.name());
   EXPECT_EQ(dry.code, 0) << dry.err;
-  EXPECT_NE(dry.out.find("1 damaged samples"), std::string::npos) << dry.out;
+  EXPECT_NE(dry.out.find("1 to do (samples that are damaged, 1,"), std::string::npos) << dry.out;
   EXPECT_EQ(test::read(part), damaged) << "a dry run changes nothing";
   EXPECT_EQ(aerie("recover " + run.name()).code, 0);
   auto s = aerie("status --json " + run.name()).json().at("samples");
@@ -91,7 +91,9 @@ TEST_F(Commands, recover_sets_back_what_is_damaged_and_nothing_else) {
   EXPECT_EQ(aerie("verify --full " + path("store")).code, 0);
   EXPECT_EQ(run.ledger().back().at("details").at("reopened"), (base::Json{0}));
   std::filesystem::remove(part);
-  const auto lost = aerie("recover " + run.name());
+  EXPECT_EQ(aerie("recover " + run.name()).code, 66) << "perhaps a file system is not mounted";
+  EXPECT_FALSE(std::filesystem::exists(part.string() + ".bad"));
+  const auto lost = aerie("recover --lost " + run.name());
   EXPECT_EQ(lost.code, 0) << lost.err;
   EXPECT_TRUE(std::filesystem::exists(part.string() + ".bad"));
   test::write(run.path() / "store/manifest.json", "{");

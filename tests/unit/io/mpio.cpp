@@ -61,5 +61,29 @@ TEST(MpioStore, SameBytesAsPosix) {
     }
 }
 
+/// crash.points wants a test of "store.mpio_write": an error of a write ends the writer, and what was committed stays.
+TEST(MpioStore, AFailingWriteIsFatalAndLosesNothing) {
+  const auto world = comm::Comm::borrow(MPI_COMM_WORLD);
+  if (world.size() > 1) return;
+  const TempDir dir;
+  auto store = create_small(dir / "s");
+  auto policy = small_policy();
+  policy.write_mode = io::WriteMode::mpio;
+  io::StoreWriter writer(store, all_parts(store), policy);
+  const auto text = error_of<base::IoError>([&] {
+    for (std::int64_t s = 0; s < store.size(); ++s)
+      if (store.state(s).kind == StateKind::pending) writer.put(s, make_sample(s, store.length(s)));
+    writer.close();
+  });
+  if (!std::getenv("AERIE_FAULT")) {
+    EXPECT_EQ(text, "");
+    return;
+  }
+  EXPECT_TRUE(contains(text, "write through MPI-IO")) << text;
+  store.refresh();
+  EXPECT_LT(store.counts().done, 20);
+  EXPECT_EQ(io::verify_store(dir / "s", {}).code(), base::ExitCode::done);
+}
+
 }  // namespace
 }  // namespace aerie::test

@@ -104,7 +104,7 @@ class TrainerTest : public testing::Test {
   struct Setup {
     std::int64_t until = 12;  // asks for a stop there
     std::int64_t total = 12;
-    base::Json identity = {{"seed", 1}};
+    base::Json identity = {{"seed", 1}}, defaults = base::Json::object();
     std::set<std::string> allowed = {};
     bool skip = false;
     double spike_factor = 10;
@@ -134,6 +134,7 @@ class TrainerTest : public testing::Test {
     o.keep = 10;
     o.checkpoints = root_ / "checkpoints";
     o.identity = setup.identity;
+    o.identity_defaults = setup.defaults;
     o.skip_bad_steps = setup.skip;
     o.spike_factor = setup.spike_factor;
     o.validate_every_steps = setup.validate_every;
@@ -336,6 +337,12 @@ TEST_F(TrainerTest, RefusesACheckpointOfAnotherConfiguration) {
     EXPECT_NE(std::string(e.what()).find("seed: checkpoint 1, now 2"), std::string::npos) << e.what();
     EXPECT_NE(std::string(e.what()).find("lr: checkpoint nothing"), std::string::npos) << e.what();
   }
+}
+
+TEST_F(TrainerTest, AFieldThatTheCheckpointDidNotKnowHadItsDefault) {
+  const auto hash = train(12).hash;
+  EXPECT_EQ(train(Setup{.identity = {{"seed", 1}, {"younger", 5}}, .defaults = {{"younger", 5}}}).hash, hash);
+  EXPECT_THROW(train(Setup{.identity = {{"seed", 1}, {"younger", 6}}, .defaults = {{"younger", 5}}}), base::Error);
 }
 
 }  // namespace
