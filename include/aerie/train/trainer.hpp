@@ -42,9 +42,9 @@ struct TrainerOptions {
   double save_every_seconds = 1800;
   std::int64_t attempt = 0;
   std::filesystem::path checkpoints;
-  base::Json identity;  // compared on resume
+  base::Json identity;                                  // compared on resume
   base::Json identity_defaults = base::Json::object();  // what a field was before it existed
-  base::Json settings;  // goes into checkpoints for people
+  base::Json settings;                                  // goes into checkpoints for people
 
   /// reduce = fast: gradients are summed in fp32, in the order they come. Not the same bits for another number of ranks.
   bool fast_reduce = false;
