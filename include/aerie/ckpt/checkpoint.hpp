@@ -84,7 +84,7 @@ std::vector<std::int64_t> list_steps(const std::filesystem::path& root);
 
 /// Reads one chunk into `out` and checks its XXH3-128. Throws DataError naming file and chunk.
 void read_chunk(const Checkpoint& checkpoint, const std::string& vector, std::int64_t chunk, std::span<std::byte> out);
-/// A whole vector. Throws as read_chunk.
+/// A whole vector. Throws as read_chunk, and RefusedError when the checkpoint has none of that name.
 std::vector<std::byte> read_vector(const Checkpoint& checkpoint, const std::string& vector);
 /// SHA-256 of a vector's bytes: independent of rank counts and files.
 std::string vector_sha256(const Checkpoint& checkpoint, const std::string& vector);

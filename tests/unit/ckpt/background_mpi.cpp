@@ -123,6 +123,19 @@ TEST(BackgroundSave, KeepsAWholeOneThatIsThere) {
   EXPECT_EQ(lab.train_on(save).manifest_hash, first.manifest_hash);
 }
 
+TEST(BackgroundSave, OneOfAnotherConfigurationIsSetAside) {
+  Lab lab;
+  const auto first = ckpt::save(lab.world, lab.request(3, make_vectors(1)));
+  const auto vectors = make_vectors(2);
+  auto request = lab.request(3, vectors);
+  request.identity["lr"] = "another";
+  const auto second = ckpt::save(lab.world, request);
+  EXPECT_NE(second.manifest_hash, first.manifest_hash);
+  EXPECT_EQ(ckpt::latest(lab.path, false)->manifest_hash, second.manifest_hash);
+  EXPECT_EQ(names_in(lab.path), (std::set<std::string>{"step-00000003", "step-00000003.bad"}));
+  lab.world.barrier();
+}
+
 TEST(BackgroundSave, GivenUpLeavesNothingPublished) {
   Lab lab;
   const auto vectors = make_vectors(1);

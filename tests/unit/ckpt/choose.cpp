@@ -103,7 +103,7 @@ TEST(Read, AsksForWhatIsThere) {
   save(dir.path(), 1);
   const auto c = ckpt::open(dir / "step-00000001");
   std::vector<std::byte> right(100), wrong(99);
-  EXPECT_THROW(ckpt::read_vector(c, "other"), base::DataError);
+  EXPECT_THROW(ckpt::read_vector(c, "other"), base::RefusedError);
   EXPECT_THROW(ckpt::read_chunk(c, "masters", 0, wrong), base::Bug);
   EXPECT_THROW(ckpt::read_chunk(c, "masters", 1, right), base::Bug);
   ckpt::read_chunk(c, "masters", 0, right);
