@@ -141,7 +141,8 @@ class Run:
         if not os.path.exists(path):
             return []
         with open(path, encoding="utf-8") as f:
-            return [json.loads(line)["step"] for line in f if line.endswith("\n")]
+            lines = [json.loads(line) for line in f if line.endswith("\n")]
+        return [line["step"] for line in lines if "step" in line]  # lines about checkpoints tell of one attempt's disk
 
     def step(self):
         return max(self.steps(), default=0)
