@@ -100,7 +100,7 @@ void check_contents(const fs::path& dir, const Manifest& m, std::int64_t index, 
       if (layout.rows(j) == 0)
         problem(-1, fmt::format("the state record of sample {}, which was rejected at planning, is torn", sample));
       else
-        problem(sample, "its state record is torn: it reads as pending");
+        r.findings.push_back({part.file, sample, "its state record is torn: it reads as pending", ExitCode::data, true});
     } else if (rejected != (layout.rows(j) == 0)) {
       problem(sample, rejected ? "is rejected but has rows" : "has no rows but is not rejected");
     }

@@ -24,6 +24,7 @@ struct Finding {
   std::int64_t sample = -1;  // -1: the file as a whole
   std::string text;
   base::ExitCode code = base::ExitCode::data;  // data, missing_input or io
+  bool pending = false;                        // the sample reads as pending already: there is nothing to set back
 };
 struct VerifyReport {
   Counts counts;

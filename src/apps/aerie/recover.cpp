@@ -28,8 +28,8 @@ namespace {
 namespace fs = std::filesystem;
 
 struct Damage {
-  std::vector<std::int64_t> samples;                        // of parts that are otherwise whole
-  std::map<std::int64_t, std::string> texts;                // what is wrong with each
+  std::map<std::int64_t, std::string> samples;              // of parts that are otherwise whole: what is wrong with each
+  std::int64_t torn = 0;                                    // records that read as pending already, in such parts
   std::set<std::int64_t> parts;                             // lost, or damaged beyond their samples
   std::vector<std::string> leftovers;                       // temporary files
   bool marker = false;                                      // COMPLETE alone
@@ -54,10 +54,8 @@ Damage sort_out(const io::VerifyReport& report, bool lost) {
   const auto parts = static_cast<std::int64_t>(report.parts.size());
   for (const auto& f : report.findings) {
     const auto part = part_index(f.file, parts);
-    if (part && f.sample >= 0) {  // also a sample whose place on the disk cannot be read
-      d.samples.push_back(f.sample);
-      d.texts[f.sample] = f.text;
-    } else if (part && f.code == base::ExitCode::missing_input) {
+    if (part && f.sample >= 0) continue;  // below, when it is known which parts are made again as a whole
+    if (part && f.code == base::ExitCode::missing_input) {
       if (lost)
         d.parts.insert(*part);
       else
@@ -72,9 +70,14 @@ Damage sort_out(const io::VerifyReport& report, bool lost) {
       d.beyond.emplace_back(f.file, f.text);  // unreadable, no store to speak of, or not this store's
     }
   }
-  // A part that is made again as a whole needs no word about its samples.
-  std::sort(d.samples.begin(), d.samples.end());
-  d.samples.erase(std::unique(d.samples.begin(), d.samples.end()), d.samples.end());
+  for (const auto& f : report.findings) {
+    const auto part = part_index(f.file, parts);
+    if (!part || f.sample < 0 || d.parts.contains(*part)) continue;
+    if (f.pending)
+      ++d.torn;
+    else
+      d.samples[f.sample] = f.text;  // also one whose place on the disk cannot be read
+  }
   return d;
 }
 
@@ -121,9 +124,9 @@ int command_recover(int argc, char** argv) {
   const auto report = check(store, threads);
   const auto damage = sort_out(report, lost);
   const auto& n = report.counts;
-  const auto torn = std::count_if(damage.texts.begin(), damage.texts.end(),
-                                  [](const auto& t) { return t.second.find("torn") != std::string::npos; });  // pending already
-  const auto verified = n.done - (static_cast<std::int64_t>(damage.samples.size()) - torn);
+  auto verified = n.done - static_cast<std::int64_t>(damage.samples.size());
+  for (const auto p : damage.parts)
+    verified -= report.parts.at(static_cast<std::size_t>(p)).at("counts").at("done").get<std::int64_t>();
   print(fmt::format(
       "{} of {} samples done and verified, {} failed, {} to do (samples that are damaged, {}, or in damaged parts, {}, included)",
       verified, n.total, n.failed, n.total - verified - n.failed, damage.samples.size(), damage.parts.size()));
@@ -135,7 +138,9 @@ int command_recover(int argc, char** argv) {
   if (dry_run) return print("dry run: nothing was changed"), 0;
 
   for (const auto p : damage.parts) io::set_part_aside(store, p, holder_text("aerie recover"), locks);
-  const auto reopened = io::reopen_damaged(store, damage.samples, holder_text("aerie recover"), locks);
+  std::vector<std::int64_t> samples;
+  for (const auto& entry : damage.samples) samples.push_back(entry.first);
+  const auto reopened = io::reopen_damaged(store, samples, holder_text("aerie recover"), locks);
   for (const auto& file : damage.leftovers) fs::remove(store / file);
   if (damage.marker) io::remove_complete_marker(store);
   report::Ledger ledger(config.run_dir);
@@ -147,14 +152,14 @@ int command_recover(int argc, char** argv) {
   ledger.evidence("recover", evidence);
   reopen_phases(ledger, evidence);
   std::string left;  // their bytes are what was written: doing them again would write the same
-  for (const auto& [sample, text] : damage.texts)
-    if (text.find("torn") == std::string::npos && !std::binary_search(reopened.begin(), reopened.end(), sample))
+  for (const auto& [sample, text] : damage.samples)
+    if (!std::binary_search(reopened.begin(), reopened.end(), sample))
       left += fmt::format("{}sample {}: {}", left.empty() ? "" : "; ", sample, text);
   if (!left.empty())
     throw base::DataError("not mended, for the bytes are those that were written: " + left,
                           "the dataset or the target is at fault: correct it and make a new store");
-  print(fmt::format("{} samples set back, {} parts set aside; `aerie run {}` does them again", reopened.size(),
-                    damage.parts.size(), shell_word(config.run_dir.string())));
+  print(fmt::format("{} samples set back, {} with torn records to do anyway, {} parts set aside; `aerie run {}` does them again",
+                    reopened.size(), damage.torn, damage.parts.size(), shell_word(config.run_dir.string())));
   return 0;
 }
 

@@ -100,6 +100,19 @@ TEST_F(Commands, recover_sets_back_what_is_damaged_and_nothing_else) {
   EXPECT_EQ(aerie("recover " + run.name()).code, 65);
 }
 
+TEST_F(Commands, recover_of_a_part_damaged_in_and_outside_its_rows) {
+  run.make_store({0, 1, 2, 4, 5});
+  const auto part = run.path() / "store/parts/part-00000.h5";
+  const auto at = static_cast<std::int64_t>(test::read(part).find(std::string("\x80\x3f\x80\x3f\x80\x3f\x80\x3f", 8)));
+  test::flip_byte(part, at);      // a row
+  test::flip_byte(part, at - 1);  // and the padding before the rows
+  const auto e = aerie("recover " + run.name());
+  EXPECT_EQ(e.code, 0) << e.err;
+  EXPECT_NE(e.out.find("0 of 6 samples done and verified"), std::string::npos) << e.out;
+  EXPECT_TRUE(std::filesystem::exists(part.string() + ".bad"));
+  EXPECT_EQ(run.ledger().back().at("details").at("parts_set_aside"), (base::Json{0}));
+}
+
 TEST_F(Commands, verify_names_a_missing_part) {
   run.make_store({0});
   std::filesystem::remove(run.path() / "store/parts/part-00000.h5");
