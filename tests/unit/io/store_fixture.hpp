@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A small store with uneven lengths and rejected samples, and data that any test can make again from the sample's index.
 #pragma once
+#include <cstdlib>
 #include <fstream>
 #include <string>
 #include <vector>
@@ -113,6 +114,18 @@ inline void flip_bit(const std::filesystem::path& path, std::int64_t offset, int
   f.seekp(offset);
   f.put(static_cast<char>(c ^ (1 << bit)));
   ASSERT_TRUE(f.good());
+}
+
+/// A python with h5py and xxhash: $AERIE_H5PY_PYTHON, the project's own, python3. Empty when there is none, which is a failure
+/// where AERIE_REQUIRE names h5py.
+inline std::string h5py_python() {
+  const char* given = std::getenv("AERIE_H5PY_PYTHON");
+  for (const std::string& python : {std::string(given ? given : ""),
+                                    std::string(AERIE_IO_TEST_DIR "/../../../.deps/venv/bin/python"), std::string("python3")})
+    if (!python.empty() && std::system((python + " -c 'import h5py, xxhash' 2>/dev/null").c_str()) == 0) return python;
+  const char* required = std::getenv("AERIE_REQUIRE");
+  if (required && std::string(required).find("h5py") != std::string::npos) ADD_FAILURE() << "no python has h5py and xxhash";
+  return {};
 }
 
 /// The text of the error that `f` throws; empty when it throws none of type E.
