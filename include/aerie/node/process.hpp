@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+// Processes of this machine as /proc shows them: whose they are, who started them (unit, container, Slurm job), what they wait
+// for, and how to end one without ever meeting another that got its number. What another user's process hides stays empty.
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace aerie::node {
+
+struct Process {
+  std::int64_t pid = 0, parent = 0;
+  std::int64_t start_ticks = 0;  // field 22 of /proc/PID/stat, clock ticks since boot: with the pid, one process for ever
+  char state = '?';              // R, S, D, T, Z ... as ps shows it
+  std::int64_t uid = 0;          // effective
+  std::string user;              // its name, else the number
+  std::vector<std::string> arguments;
+  std::string command;    // the arguments joined, or [name] where there are none; for people
+  std::string cgroup;     // path
+  std::string unit;       // systemd unit that it was started by, "vllm.service"
+  std::string container;  // "docker 0123456789ab", "podman ...", "kubernetes ..."
+  std::string job;        // Slurm job of its cgroup, else of its environment
+  bool exists() const { return state != 'Z' && state != 'X'; }  // more than an exit code
+};
+
+/// Nothing when there is no such process. Zombies are shown, with state 'Z'.
+std::optional<Process> look_at(std::int64_t pid);
+/// All of this PID namespace, by pid.
+std::vector<Process> all_processes();
+
+/// The command with which a person ends it for good: `systemctl stop vllm.service`, `docker stop 0123456789ab`, `scancel 12`,
+/// `kill 4711`.
+std::string how_to_stop(const Process& process);
+
+/// What it waits for, "D (disk) in fuse_wait": its state and, where the kernel says so, the function it sleeps in; of a process
+/// with threads, its first one. Empty when there is no such process.
+std::string waits_for(std::int64_t pid);
+
+/// The run directory that an aerie program was started with, absolute and without links; empty when it is none, or when that
+/// cannot be told (another user's, without root).
+std::string run_directory_of(const Process& process);
+
+enum class Ending { ended, killed, gone, survived };
+/// TERM, and KILL when it is still there after `grace_s`; returns when it has gone (ended, killed), when it was not there any
+/// more (gone: its pid is free or somebody else's), or when it outlived even KILL for 10 s (survived: it hangs in the kernel).
+/// The identity is looked at after a handle is open, so that a recycled pid cannot be met. Throws IoError where a signal is
+/// refused.
+Ending end_process(std::int64_t pid, std::int64_t start_ticks, double grace_s);
+
+}  // namespace aerie::node
