@@ -12,6 +12,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <aerie/base/fault.hpp>
 #include <aerie/base/hash.hpp>
 #include <aerie/base/log.hpp>
 #include <aerie/comm/agree.hpp>
@@ -142,6 +143,7 @@ Trainer::End Trainer::run(stop::StopToken& stop, const TrainerHooks& hooks) {
     if (request == stop::Request::none && root && t.saver.due_by_time()) request = stop::Request::save_now;
     StepReport report;
     watchdog.pet("a step");
+    base::fault_point("train.step");
     const auto outcome = t.train_step(report, request, stop);  // collective over world
     if (outcome.bad) {
       t.saver.finish(-1);                                                                        // collective over world

@@ -8,6 +8,7 @@ killed again inside a save on another count, and finished on a third. Then valid
 and two controls that must be found out: the position in the data off by one, and moments that are not restored.
 --rounds repeats the stops and kills at other moments.
 """
+import contextlib
 import os
 import signal
 import subprocess
@@ -18,6 +19,24 @@ from train_lab import (STEPS, Failed, check, checkpoint_path, end_session, kill_
                        wait_for_end, wait_until)
 
 HERE = os.path.dirname(os.path.abspath(__file__))
+
+
+def signal_until_end(process, rank, number):
+    """To one rank, again and again: one that comes a moment before the rank stands still does not wake it."""
+    pids = ranks_of(process)
+    by_rank = [pid for pid in pids if rank_number(pid) == rank]
+    check(len(by_rank) == 1, f"rank {rank} is not among {pids}")
+    deadline = time.monotonic() + 60
+    while process.poll() is None and time.monotonic() < deadline:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(by_rank[0], number)
+        time.sleep(0.2)
+
+
+def rank_number(pid):
+    with open(f"/proc/{pid}/environ", "rb") as f:
+        found = [e.split(b"=")[1] for e in f.read().split(b"\0") if e.startswith(b"OMPI_COMM_WORLD_RANK=")]
+    return int(found[0]) if found else 0
 
 
 def following(ranks):
@@ -42,14 +61,20 @@ class Matrix:
         self.lab.finish(run, ranks)
         self.compare(run)
 
+    def held(self, run, ranks, step):
+        """Starts training that comes to `step` and no further, so that what is to happen before its end does on any machine:
+        (process, the rank that stands still there until a signal comes)."""
+        rank = self.rng.randrange(ranks)
+        return self.lab.start(run, ranks, fault=f"train.step:{rank}:{step}:stall"), rank
+
     def stopped(self, ranks, turn):
         """A signal to one rank; all stop at the same step, save and end with 75."""
         run = self.lab.clone(f"stopped{ranks}.{turn}")
         at = self.rng.randrange(1, STEPS - 2)
-        process = self.lab.start(run, ranks)
+        process, warned = self.held(run, ranks, at + 2)
         try:
             wait_until(lambda: steps_made(run) >= at, f"step {at}", process, run)
-            os.kill(self.rng.choice(ranks_of(process)), self.rng.choice([signal.SIGUSR2, signal.SIGUSR1, signal.SIGTERM]))
+            signal_until_end(process, warned, self.rng.choice([signal.SIGUSR2, signal.SIGUSR1, signal.SIGTERM]))
             wait_for_end(process, run, 75)
         finally:
             end_session(process)
@@ -62,7 +87,7 @@ class Matrix:
     def killed(self, ranks, turn):
         run = self.lab.clone(f"killed{ranks}.{turn}")
         at = self.rng.randrange(1, STEPS // 2)
-        process = self.lab.start(run, ranks)
+        process, _ = self.held(run, ranks, at + 3)
         try:
             wait_until(lambda: steps_made(run) >= at, f"step {at}", process, run)
             time.sleep(self.rng.random() * 0.05)
