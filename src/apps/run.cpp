@@ -136,7 +136,13 @@ class Program {
     const auto hosts = world_.all_gather(self.host);
     const auto boots = world_.all_gather(self.boot_id);
     base::Json by_host = base::Json::object();
-    for (std::size_t r = 0; r < hosts.size(); ++r) by_host[hosts[r]] = boots[r];
+    const auto pids = world_.all_gather(self.pid);
+    const auto starts = world_.all_gather(self.start_ticks);
+    base::Json processes = base::Json::array();  // whom to look for later: which are still there, and what they wait for
+    for (std::size_t r = 0; r < hosts.size(); ++r) {
+      by_host[hosts[r]] = boots[r];
+      processes.push_back({{"rank", r}, {"host", hosts[r]}, {"pid", pids[r]}, {"start_ticks", starts[r]}});
+    }
     base::Json inputs;  // of a program that is a phase
     for (int p = 0; p <= static_cast<int>(report::Phase::bench); ++p)
       if (report::phase_name(static_cast<report::Phase>(p)) == spec_.name)
@@ -145,6 +151,7 @@ class Program {
                        {"ranks", world_.size()},
                        {"hosts", hosts},
                        {"boot_ids", by_host},
+                       {"processes", processes},
                        {"versions", version_record()},
                        {"config_hash", config::config_hash(config_)},
                        {"restart_count", self.restart_count}};

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <set>
 
 #include <fmt/format.h>
 
@@ -57,6 +58,19 @@ TEST_P(Wrapper, records_configuration_and_attempt) {
   const auto& details = lines[0].at("details");
   EXPECT_EQ(details.at("ranks"), ranks());
   EXPECT_EQ(details.at("hosts").size(), static_cast<std::size_t>(ranks()));
+  // Who each rank was: what status and recover look for afterwards. No two ranks are one process.
+  std::set<std::int64_t> pids;
+  ASSERT_EQ(details.at("processes").size(), static_cast<std::size_t>(ranks()));
+  for (int r = 0; r < ranks(); ++r) {
+    const auto& p = details["processes"][static_cast<std::size_t>(r)];
+    EXPECT_EQ(p.at("rank"), r);
+    EXPECT_EQ(p.at("host"), base::host_name());
+    EXPECT_GT(p.at("start_ticks").get<std::int64_t>(), 0);
+    pids.insert(p.at("pid").get<std::int64_t>());
+  }
+  EXPECT_EQ(pids.size(), static_cast<std::size_t>(ranks()));
+  EXPECT_EQ(details["processes"][0].at("pid"), lines[0].at("process").at("pid"));
+  EXPECT_EQ(details.at("boot_ids").size(), 1U);
   EXPECT_EQ(details.at("config_hash"), config::config_hash(c));
   EXPECT_TRUE(details.at("versions").contains("libraries"));
   EXPECT_EQ(lines[2].at("event"), "end");
