@@ -7,22 +7,13 @@
 
 #include <fmt/format.h>
 
+#include "one_line.hpp"
+
 namespace aerie::report {
 namespace {
 using base::Json;
 
-/// "samples 300, shards 4": the plain values of an evidence object on one line.
-std::string one_line(const Json& value) {
-  if (value.is_string()) return value.get<std::string>();
-  if (!value.is_object()) return value.dump(-1, ' ', false, Json::error_handler_t::replace);
-  std::string out;
-  for (const auto& [key, item] : value.items()) out += fmt::format("{}{} {}", out.empty() ? "" : ", ", key, one_line(item));
-  return out;
-}
-std::string text(const Json& object, const char* key) {
-  const auto it = object.find(key);
-  return it != object.end() && it->is_string() ? it->get<std::string>() : std::string{};
-}
+std::string text(const Json& object, const char* key) { return text_of(object, key); }
 double number(const Json& object, const char* key, double otherwise = 0) {
   const auto it = object.find(key);
   return it != object.end() && it->is_number() ? it->get<double>() : otherwise;
@@ -34,7 +25,9 @@ std::string ago(const Json& age) {
 void add_phases(std::string& out, const Json& status) {
   out += "phases\n";
   for (const auto& p : status.at("phases")) {
-    out += fmt::format("  {:<10} {:<12}", text(p, "phase"), text(p, "state"));
+    const auto outdated = text(p, "outdated");
+    const auto state = text(p, "state") + (outdated.empty() ? "" : fmt::format(", outdated: {};", outdated));
+    out += fmt::format("  {:<10} {:<12}", text(p, "phase"), state);
     if (!p.at("evidence").is_null()) out += "  " + one_line(p.at("evidence"));
     out += "\n";
   }
@@ -84,6 +77,33 @@ void add_attempts(std::string& out, const Json& attempts) {
     out += "\n";
   }
 }
+void add_stall(std::string& out, const Json& status) {
+  const auto& stall = status.at("stall");
+  if (stall.is_null()) return;
+  const auto median = stall.at("median_interval_s");
+  out += fmt::format("STALLED    {}: nothing was committed for {}, since {}; {}\n", text(stall, "phase"),
+                     base::format_duration(number(stall, "silent_s")), text(stall, "since"),
+                     median.is_number() ? fmt::format("usual is every {}", base::format_duration(median.get<double>()))
+                                        : "what is usual is not known yet");
+  for (const auto& p : stall.at("processes")) {
+    out += fmt::format("  rank {:<4} {} pid {}", p.at("rank").dump(), text(p, "host"), p.at("pid").dump());
+    if (p.at("state").is_null())
+      out += ": on another host";
+    else
+      out += ": " + (text(p, "waits_for").empty() ? text(p, "state") : text(p, "waits_for"));
+    out += "\n";
+  }
+  if (!text(stall, "look").empty()) out += fmt::format("  look there with `{}`\n", text(stall, "look"));
+}
+
+void add_jobs(std::string& out, const Json& jobs) {
+  std::string line;
+  for (const auto& j : jobs)
+    if (text(j, "state") != "ENDED")
+      line += fmt::format("{}{} {} {}", line.empty() ? "" : ", ", text(j, "phase"), text(j, "job"),
+                          j.at("state").is_null() ? "?" : text(j, "state"));
+  if (!line.empty()) out += fmt::format("jobs       {}\n", line);
+}
 }  // namespace
 
 std::string format_status(const Json& status) {
@@ -95,13 +115,14 @@ std::string format_status(const Json& status) {
     out += fmt::format("checkpoint step {}, {}{}\n", c.at("step").dump(), ago(c.at("age_s")),
                        text(c, "path").empty() ? "" : ", " + text(c, "path"));
   add_attempts(out, status.at("attempts"));
+  add_jobs(out, status.at("jobs"));
   for (const auto& d : status.at("decisions"))
     out += fmt::format("decision   {} {}: {}\n", text(d, "time"), text(d, "what"), one_line(d.at("details")));
   for (const auto& t : status.at("todo"))
     if (text(t, "status") != "done")
       out += fmt::format("to do      [{}] {} ({})\n", text(t, "priority"), text(t, "content"), text(t, "status"));
   for (const auto& p : status.at("problems")) out += fmt::format("problem    {}\n", one_line(p));
-  if (status.at("stalled").get<bool>()) out += "STALLED    nothing was committed for ten times the usual interval\n";
+  add_stall(out, status);
   const auto& next = status.at("next");
   out += text(next, "command").empty() ? fmt::format("next       nothing: {}\n", text(next, "why"))
                                        : fmt::format("next       {}\n           {}\n", text(next, "command"), text(next, "why"));

@@ -45,16 +45,22 @@ Phase phase_from_name(std::string_view name) {
   return static_cast<Phase>(it - phase_names.begin());
 }
 
-void Ledger::append(const std::string& kind, Json line) {
+namespace {
+// Texts from outside (sample ids, error messages) may not be UTF-8; the record must not fail for that.
+std::string text_of(const Json& line) { return line.dump(-1, ' ', false, Json::error_handler_t::replace); }
+}  // namespace
+
+Json Ledger::stamped(const std::string& kind, Json line) const {
   line["time"] = base::utc_now();
   line["kind"] = kind;
   if (attempt_ != 0 && kind != "attempt") {
     line["attempt"] = attempt_;
     line["program"] = program_;
   }
-  // Texts from outside (sample ids, error messages) may not be UTF-8; the record must not fail for that.
-  base::append_line(path_, line.dump(-1, ' ', false, Json::error_handler_t::replace));
+  return line;
 }
+
+void Ledger::append(const std::string& kind, Json line) { base::append_line(path_, text_of(stamped(kind, std::move(line)))); }
 
 std::int64_t Ledger::attempt_begin(const std::string& program, const Json& details) {
   const auto lock = lock_numbers(path_.parent_path() / "ledger.lock");
@@ -106,6 +112,16 @@ void Ledger::decision(const std::string& what, const Json& details) {
 }
 void Ledger::sample_failed(std::int64_t sample, const std::string& id, const std::string& reason, const std::string& text) {
   append("sample-failed", {{"sample", sample}, {"id", id}, {"reason", reason}, {"text", text}});
+}
+void Ledger::samples_failed(std::span<const FailedSample> samples) {
+  if (samples.empty()) return;
+  // Lines of one append: a power cut in it leaves the first of them whole and tears one, like the last line of any append.
+  std::string lines;
+  for (const auto& f : samples) {
+    if (!lines.empty()) lines += '\n';
+    lines += text_of(stamped("sample-failed", {{"sample", f.sample}, {"id", f.id}, {"reason", f.reason}, {"text", f.text}}));
+  }
+  base::append_line(path_, lines);
 }
 void Ledger::todo(const std::string& content, const std::string& priority, const std::string& status, const Json& details) {
   append("todo", {{"content", content}, {"priority", priority}, {"status", status}, {"details", details}});

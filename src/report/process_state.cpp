@@ -2,42 +2,36 @@
 #include "process_state.hpp"
 
 #include <aerie/base/host.hpp>
+#include <aerie/node/process.hpp>
 
 #include <cstdio>
+#include <cstdlib>
 #include <ctime>
-#include <fstream>
-#include <iterator>
-#include <sstream>
+#include <filesystem>
+
+#include <fmt/format.h>
 
 namespace aerie::report {
-namespace {
-/// Field 22 of /proc/PID/stat, and whether the process is more than a zombie.
-struct ProcStat {
-  std::int64_t start_ticks = 0;
-  bool running = false;
-};
-std::optional<ProcStat> read_stat(std::int64_t pid) {
-  std::ifstream in("/proc/" + std::to_string(pid) + "/stat");
-  const std::string text((std::istreambuf_iterator<char>(in)), {});
-  const auto close = text.rfind(')');  // the command may hold spaces and brackets
-  if (close == std::string::npos) return std::nullopt;
-  std::istringstream rest(text.substr(close + 1));
-  std::string field;
-  ProcStat out;
-  for (int i = 3; i <= 22 && rest >> field; ++i) {
-    if (i == 3) out.running = field != "Z" && field != "X";
-    if (i == 22) out.start_ticks = std::stoll(field);
-  }
-  return out;
-}
-}  // namespace
 
 Life life_of(const AttemptRecord& attempt) {
   const auto self = base::this_process();
   if (attempt.host != self.host) return Life::elsewhere;
   if (attempt.boot_id != self.boot_id) return Life::dead;  // the host was started again since
-  const auto stat = read_stat(attempt.pid);
-  return stat && stat->running && stat->start_ticks == attempt.start_ticks ? Life::alive : Life::dead;
+  return look_at_process(attempt.pid, attempt.start_ticks) ? Life::alive : Life::dead;
+}
+
+std::optional<ProcessNow> look_at_process(std::int64_t pid, std::int64_t start_ticks) {
+  const auto process = node::look_at(pid);
+  if (!process || !process->exists() || process->start_ticks != start_ticks) return std::nullopt;
+  ProcessNow out{std::string(1, process->state), node::waits_for(pid)};
+  // The first thread may only wait for another one, which hangs in the kernel.
+  std::error_code gone;
+  for (const auto& task : std::filesystem::directory_iterator("/proc/" + std::to_string(pid) + "/task", gone)) {
+    const auto thread = std::atoll(task.path().filename().c_str());
+    const auto waits = thread == pid ? std::string() : node::waits_for(thread);
+    if (waits.starts_with("D")) out.waits_for += fmt::format("; thread {}: {}", thread, waits);
+  }
+  return out;
 }
 
 std::optional<double> parse_utc(const std::string& text) {
@@ -51,6 +45,16 @@ std::optional<double> parse_utc(const std::string& text) {
   tm.tm_year -= 1900;
   tm.tm_mon -= 1;
   return static_cast<double>(::timegm(&tm)) + seconds;
+}
+
+std::string utc_text(double unix_s) {
+  const auto ms = static_cast<std::int64_t>(unix_s * 1000);
+  const std::time_t s = static_cast<std::time_t>(ms / 1000);
+  std::tm tm{};
+  ::gmtime_r(&s, &tm);
+  char text[32];
+  const auto n = std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%S", &tm);
+  return std::string(text, n) + fmt::format(".{:03}Z", ms % 1000);
 }
 
 }  // namespace aerie::report

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Is the process of an attempt still alive, as far as this host can tell? And times as the ledger writes them.
+// Is the process of an attempt still alive, as far as this host can tell, and what does it do? And times as the ledger writes
+// them.
 #pragma once
 #include <optional>
 #include <string>
@@ -11,7 +12,16 @@ namespace aerie::report {
 enum class Life { alive, dead, elsewhere };  // elsewhere: it ran on another host, nothing can be said
 Life life_of(const AttemptRecord& attempt);
 
+struct ProcessNow {
+  std::string state;      // one letter, as ps shows it
+  std::string waits_for;  // "D (disk) in jbd2_log_wait_commit"
+};
+/// Of a process of this host and boot; nothing when it is gone or the pid is another's by now.
+std::optional<ProcessNow> look_at_process(std::int64_t pid, std::int64_t start_ticks);
+
 /// Seconds since 1970 of "2026-01-31T12:00:00.123Z"; nothing for other texts.
 std::optional<double> parse_utc(const std::string& text);
+/// The other way round.
+std::string utc_text(double unix_s);
 
 }  // namespace aerie::report

@@ -41,6 +41,7 @@ void add_attempt(RunState& run, const Json& line) {
       a.boot_id = p->value("boot_id", "");
       a.pid = p->value("pid", std::int64_t{0});
       a.start_ticks = p->value("start_ticks", std::int64_t{0});
+      a.restart_count = p->value("restart_count", 0);
     }
     run.attempts.push_back(std::move(a));
     return;
@@ -69,21 +70,64 @@ void add_checkpoint(RunState& run, const Json& line) {
     }
 }
 
-void add(RunState& run, std::map<std::int64_t, FailedSample>& failed, const Json& line) {
+using Failed = std::map<std::int64_t, FailedSample>;
+
+void add_failure(Failed& failed, const Json& line) {
+  const auto sample = line.at("sample").get<std::int64_t>();
+  FailedSample f{sample, line.value("id", ""), line.value("reason", ""), line.value("text", ""), false};
+  if (const auto before = failed.find(sample); before != failed.end())
+    f.decided = before->second.decided && before->second.reason == f.reason;
+  failed[sample] = std::move(f);
+}
+
+/// An accept-missing decision, on the failures known so far.
+void decide(Failed& failed, const Json& line) {
+  std::set<std::string> ids;
+  std::set<std::int64_t> samples;
+  for (const auto& id : details_of(line).value("ids", Json::array())) {
+    if (id.is_string()) ids.insert(id.get<std::string>());
+    if (id.is_number_integer()) samples.insert(id.get<std::int64_t>());
+  }
+  for (auto& [sample, f] : failed) f.decided = f.decided || ids.contains(f.id) || samples.contains(sample);
+}
+
+/// A new chain takes the place of the one before; {"job", "replaces"} puts one job in another's place.
+void add_jobs(RunState& run, const Json& line) {
+  const Json details = details_of(line);
+  if (const auto old = details.value("replaces", ""); !old.empty()) {
+    const auto base = old.substr(0, old.find('_'));  // a task of an array stands in its array's place, but does not end it
+    const auto it = std::find_if(run.jobs.begin(), run.jobs.end(), [&](const SubmittedJob& j) { return j.job == base; });
+    if (it == run.jobs.end()) return;
+    SubmittedJob job{it->phase, details.at("job").get<std::string>(), it->script};
+    if (base == old)
+      *it = std::move(job);
+    else
+      run.jobs.insert(it + 1, std::move(job));
+    return;
+  }
+  run.jobs.clear();
+  for (const auto& j : details.value("jobs", Json::array()))
+    run.jobs.push_back({j.value("phase", ""), j.at("job").get<std::string>(), j.value("script", "")});
+}
+
+void add(RunState& run, Failed& failed, const Json& line, std::size_t number) {
   const auto kind = line.at("kind").get<std::string>();
   if (kind == "attempt") {
     add_attempt(run, line);
   } else if (kind == "phase") {
     const auto state = state_from_name(line.at("state").get<std::string>());
+    const auto phase = phase_from_name(line.at("phase").get<std::string>());
     const Json evidence = line.value("evidence", Json{});
     if (state == PhaseState::complete && evidence.empty()) return;  // somebody's hand: not believed
-    run.phases[phase_from_name(line.at("phase").get<std::string>())] = {state, line.at("time").get<std::string>(), evidence};
+    run.phases[phase] = {state, line.at("time").get<std::string>(), evidence, number};
+    if (state == PhaseState::complete) run.completions[phase].push_back(run.phases[phase]);
   } else if (kind == "sample-failed") {
-    const auto sample = line.at("sample").get<std::int64_t>();
-    failed[sample] = {sample, line.value("id", ""), line.value("reason", ""), line.value("text", ""), false};
+    add_failure(failed, line);
   } else if (kind == "decision") {
     run.decisions.push_back(line);
-    if (line.value("what", "") == "fresh-start") run.last_checkpoint_step = -1;
+    const auto what = line.value("what", "");
+    if (what == "fresh-start") run.last_checkpoint_step = -1;
+    if (what == "accept-missing") decide(failed, line);
   } else if (kind == "todo") {
     const auto same = [&](const Json& t) { return t.at("content") == line.at("content"); };
     if (const auto it = std::find_if(run.todos.begin(), run.todos.end(), same); it != run.todos.end())
@@ -92,36 +136,25 @@ void add(RunState& run, std::map<std::int64_t, FailedSample>& failed, const Json
       run.todos.push_back(line);
   } else if (kind == "checkpoint") {
     add_checkpoint(run, line);
+  } else if (kind == "submit") {
+    add_jobs(run, line);
   }
 }
 }  // namespace
 
 RunState replay(const std::vector<Json>& lines) {
   RunState run;
-  std::map<std::int64_t, FailedSample> failed;
+  Failed failed;
   for (std::size_t i = 0; i < lines.size(); ++i) {
     try {
-      add(run, failed, lines[i]);
+      add(run, failed, lines[i], i + 1);
     } catch (const Json::exception& e) {
       throw base::DataError(fmt::format("ledger: record {}: {}", i + 1, e.what()), "the ledger was edited or damaged");
     } catch (const base::DataError& e) {
       throw base::DataError(fmt::format("ledger: record {}: {}", i + 1, e.what()), "the ledger was edited or damaged");
     }
   }
-  std::set<std::string> ids;
-  std::set<std::int64_t> numbers;
-  for (const auto& d : run.decisions) {
-    if (d.value("what", Json{}) != "accept-missing") continue;
-    const Json details = details_of(d);
-    for (const auto& id : details.value("ids", Json::array())) {
-      if (id.is_string()) ids.insert(id.get<std::string>());
-      if (id.is_number_integer()) numbers.insert(id.get<std::int64_t>());
-    }
-  }
-  for (auto& [sample, f] : failed) {
-    f.decided = ids.contains(f.id) || numbers.contains(sample);
-    run.failed.push_back(f);
-  }
+  for (auto& entry : failed) run.failed.push_back(std::move(entry.second));
   return run;
 }
 

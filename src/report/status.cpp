@@ -4,30 +4,32 @@
 #include <aerie/report/status.hpp>
 
 #include <aerie/base/error.hpp>
-#include <aerie/base/exit_codes.hpp>
 #include <aerie/base/host.hpp>
 #include <aerie/report/ledger.hpp>
 
 #include <algorithm>
-#include <set>
+#include <optional>
 
-#include <fmt/format.h>
-
+#include "attempt_outcome.hpp"
 #include "next_step.hpp"
 #include "process_state.hpp"
+#include "stall.hpp"
 
 namespace aerie::report {
 namespace {
 using base::Json;
 
-Json phases_json(const RunState& state) {
+Json phases_json(const RunState& state, const Outside& outside) {
   Json out = Json::array();
   for (int p = 0; p <= static_cast<int>(Phase::bench); ++p) {
     const auto phase = static_cast<Phase>(p);
     const auto it = state.phases.find(phase);
     const PhaseRecord record = it == state.phases.end() ? PhaseRecord{} : it->second;
+    const auto outdated = outside.outdated.find(phase);
+    const bool told = record.state == PhaseState::complete && outdated != outside.outdated.end();
     out.push_back({{"phase", phase_name(phase)},
                    {"state", phase_state_name(record.state)},
+                   {"outdated", told ? Json(outdated->second) : Json{}},
                    {"since", record.since.empty() ? Json{} : Json(record.since)},
                    {"evidence", record.evidence}});
   }
@@ -36,28 +38,18 @@ Json phases_json(const RunState& state) {
 
 Json samples_json(const RunState& state, const Json& counts) {
   if (!counts.is_object()) return nullptr;
-  Json failed = Json::array();
-  std::set<std::int64_t> decided;
-  for (const auto& f : state.failed) {
-    if (f.decided) decided.insert(f.sample);
-    if (!counts.contains("failed_samples"))
-      failed.push_back({{"sample", f.sample}, {"id", f.id}, {"reason", f.reason}, {"text", f.text}, {"decided", f.decided}});
-  }
-  std::set<std::string> decided_ids;
-  for (const auto& d : state.decisions)
-    if (d.value("what", Json{}) == "accept-missing" && d.contains("details") && d["details"].is_object())
-      for (const auto& id : d["details"].value("ids", Json::array()))
-        if (id.is_string()) decided_ids.insert(id.get<std::string>());
   // The store knows which samples are failed now; the ledger also remembers those that a later attempt mended.
-  for (const auto& f : counts.value("failed_samples", Json::array())) {
-    const auto sample = f.value("sample", std::int64_t{-1});
-    const auto id = f.value("id", "");
-    failed.push_back({{"sample", sample},
-                      {"id", id},
-                      {"reason", f.value("reason", "")},
-                      {"text", f.value("text", "")},
-                      {"decided", decided.contains(sample) || decided_ids.contains(id)}});
-  }
+  Json failed = Json::array();
+  const auto add = [&](std::int64_t sample, const std::string& id, const std::string& reason, const std::string& text,
+                       bool decided) {
+    failed.push_back({{"sample", sample}, {"id", id}, {"reason", reason}, {"text", text}, {"decided", decided}});
+  };
+  if (const auto given = counts.find("failed_samples"); given != counts.end())
+    for (const auto& f : *given)
+      add(f.value("sample", std::int64_t{-1}), f.value("id", ""), f.value("reason", ""), f.value("text", ""),
+          f.value("decided", false));
+  else
+    for (const auto& f : state.failed) add(f.sample, f.id, f.reason, f.text, f.decided);
   const auto number = [&](const char* key) { return counts.value(key, std::int64_t{0}); };
   return {{"total", number("total")},     {"done", number("done")},         {"failed", number("failed")},
           {"missing", number("missing")}, {"excluded", number("excluded")}, {"failed_samples", std::move(failed)}};
@@ -93,32 +85,10 @@ Json checkpoint_json(const RunState& state, const Json& given, double now) {
   return out;
 }
 
-/// How an attempt ended, in one word and one sentence.
-std::pair<std::string, std::string> outcome_of(const RunState& state, const AttemptRecord& attempt) {
-  if (attempt.exit_code >= 0) {
-    const auto row = base::explain_exit(attempt.exit_code);
-    return {"ended", row ? std::string(row->meaning) : "an exit code that aerie does not use"};
-  }
-  switch (life_of(attempt)) {
-    case Life::alive:
-      return {"running", fmt::format("process {} is alive", attempt.pid)};
-    case Life::dead:
-      return {"died", "it recorded no end and its process is gone"};
-    case Life::elsewhere:
-      break;
-  }
-  const bool superseded = std::any_of(state.attempts.begin(), state.attempts.end(), [&](const AttemptRecord& other) {
-    return other.program == attempt.program && other.number > attempt.number && (attempt.job.empty() || other.job == attempt.job);
-  });
-  if (superseded) return {"died", "it recorded no end and was started again"};
-  return {"unknown", fmt::format("no end is recorded; it ran on {}, which this host cannot look at",
-                                 attempt.host.empty() ? "?" : attempt.host)};
-}
-
-Json attempts_json(const RunState& state) {
+Json attempts_json(const RunState& state, const Outside& outside) {
   Json out = Json::array();
   for (const auto& a : state.attempts) {
-    const auto [outcome, explanation] = outcome_of(state, a);
+    const auto [outcome, explanation] = verdict_on(state, a, outside);
     out.push_back({{"number", a.number},
                    {"program", a.program},
                    {"begin", a.begin},
@@ -135,16 +105,18 @@ Json attempts_json(const RunState& state) {
   return out;
 }
 
-/// Nothing was committed for ten times the median interval, while an attempt may be at work.
-bool is_stalled(const Json& attempts, const Json& counts, const Json& snapshot, double now) {
-  const bool at_work = !attempts.empty() && (attempts.back()["outcome"] == "running" || attempts.back()["outcome"] == "unknown");
-  for (const Json* source : {&snapshot, &counts}) {
-    if (!at_work || !source->is_object()) continue;
-    const auto last = source->value("last_commit_unix", Json{}), interval = source->value("median_commit_interval_s", Json{});
-    if (last.is_number() && interval.is_number() && interval.get<double>() > 0)
-      return now - last.get<double>() > 10 * interval.get<double>();
+/// The jobs of the newest submission and where Slurm has them.
+Json jobs_json(const RunState& state, const Outside& outside) {
+  Json out = Json::array();
+  for (const auto& j : state.jobs) {
+    Json where;
+    if (outside.queue) {
+      const auto* found = find_job(*outside.queue, j.job);
+      where = found ? found->state : "ENDED";
+    }
+    out.push_back({{"phase", j.phase}, {"job", j.job}, {"state", where}});
   }
-  return false;
+  return out;
 }
 
 bool is_run(const std::filesystem::path& run) {
@@ -155,7 +127,7 @@ bool is_run(const std::filesystem::path& run) {
 }
 }  // namespace
 
-Json build_status(const std::filesystem::path& run, const Json& store_counts, const Json& checkpoint) {
+Json build_status(const std::filesystem::path& run, const Json& store_counts, const Json& checkpoint, const Outside& outside) {
   if (!is_run(run)) throw base::MissingInputError(run.string() + ": no run directory", "`aerie init RUN` makes one");
   const double now = base::unix_now();
   Json problems = Json::array();
@@ -182,15 +154,17 @@ Json build_status(const std::filesystem::path& run, const Json& store_counts, co
               {"version", 1},
               {"run", run.string()},
               {"time", base::utc_now()},
-              {"phases", phases_json(state)},
+              {"phases", phases_json(state, outside)},
               {"samples", samples_json(state, store_counts)},
               {"running", running_json(snapshot, now)},
               {"checkpoint", checkpoint_json(state, checkpoint, now)},
-              {"attempts", attempts_json(state)},
+              {"attempts", attempts_json(state, outside)},
+              {"jobs", jobs_json(state, outside)},
               {"todo", std::move(todo)},
               {"decisions", std::move(decisions)},
               {"problems", std::move(problems)}};
-  out["stalled"] = is_stalled(out["attempts"], store_counts, snapshot, now);
+  out["stall"] = stall_json(run, state, out["attempts"], snapshot, store_counts, outside, now);
+  out["stalled"] = !out["stall"].is_null();
   out["next"] = next_step(run, out);
   return out;
 }

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <map>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -20,6 +21,12 @@ std::string_view phase_name(Phase phase);      // "export" for export_
 Phase phase_from_name(std::string_view name);  // throws DataError
 enum class PhaseState { pending, running, complete, interrupted, failed };
 std::string_view phase_state_name(PhaseState state);
+
+struct FailedSample {
+  std::int64_t sample = 0;
+  std::string id, reason, text;
+  bool decided = false;  // an accept-missing decision after the failure names it
+};
 
 class Ledger {
  public:
@@ -38,8 +45,11 @@ class Ledger {
   /// "accept-missing": details {"ids": [...], "reason", "by"}. "fresh-start", "reset-attempts": details {"program"} optional.
   void decision(const std::string& what, const base::Json& details);
   void sample_failed(std::int64_t sample, const std::string& id, const std::string& reason, const std::string& text);
+  /// The same of many at once: one write and one fsync, whatever their number.
+  void samples_failed(std::span<const FailedSample> samples);
   void todo(const std::string& content, const std::string& priority, const std::string& status, const base::Json& details = {});
-  /// kind "submit": details {"jobs": [{"phase", "job", "script"}], "array"}.
+  /// kind "submit": details {"jobs": [{"phase", "job", "script"}], "array"}; or {"job", "replaces"}: one job took another's
+  /// place.
   void submitted(const base::Json& details);
   /// `details`: "save_s", "step_s", what they were when it was written.
   void checkpoint_published(std::int64_t step, const std::string& path, const std::string& manifest_hash,
@@ -49,6 +59,7 @@ class Ledger {
   std::vector<base::Json> read() const;
 
  private:
+  base::Json stamped(const std::string& kind, base::Json line) const;
   void append(const std::string& kind, base::Json line);
   std::filesystem::path path_;
   std::int64_t attempt_ = 0;  // of attempt_begin: the lines that follow carry it
@@ -61,6 +72,7 @@ struct AttemptRecord {
   std::int64_t ranks = 0;
   int exit_code = -1;  // -1: no end line, the attempt died (or still runs)
   std::string reason, boot_id;
+  int restart_count = 0;  // of the Slurm job
   std::int64_t pid = 0, start_ticks = 0;
   bool progress = false;
   base::Json begin_details, end_details;
@@ -69,23 +81,26 @@ struct PhaseRecord {
   PhaseState state = PhaseState::pending;
   std::string since;
   base::Json evidence;
+  std::size_t line = 0;  // which record of the ledger set it: their order is what came first, whatever the hosts' clocks say
 };
-struct FailedSample {
-  std::int64_t sample = 0;
-  std::string id, reason, text;
-  bool decided = false;  // named by an accept-missing decision
+/// A job of the newest submission.
+struct SubmittedJob {
+  std::string phase, job, script;
 };
 /// What the ledger's lines add up to.
 struct RunState {
   std::map<Phase, PhaseRecord> phases;
+  std::map<Phase, std::vector<PhaseRecord>> completions;  // every time a phase became complete, oldest first
   std::vector<AttemptRecord> attempts;
   std::vector<FailedSample> failed;          // by sample, newest line wins
   std::vector<base::Json> decisions, todos;  // todos: by content, newest line wins
+  std::vector<SubmittedJob> jobs;
   std::int64_t last_checkpoint_step = -1;
   std::string last_checkpoint_time;
 };
-/// A phase counts as complete only through a line that carries evidence. Throws DataError naming the line when a field has a
-/// wrong type.
+/// A phase counts as complete only through a line that carries evidence. A decision covers the failures recorded before it that
+/// it names, by id or number; one that fails again for another reason has to be decided again. Throws DataError naming the line
+/// when a field has a wrong type.
 RunState replay(const std::vector<base::Json>& lines);
 
 /// The no-progress guard of `program`: attempts in a row, newest first, that died or failed without progress. Progress is

@@ -2,6 +2,7 @@
 // Appending and replaying: what is on disk after each call, and what the lines add up to.
 #include <aerie/report/ledger.hpp>
 
+#include <chrono>
 #include <fstream>
 #include <set>
 
@@ -152,6 +153,66 @@ TEST(Replay, FailedSamplesDecisionsAndTodos) {
   EXPECT_EQ(state.decisions.size(), 1U);
   ASSERT_EQ(state.todos.size(), 2U);
   EXPECT_EQ(state.todos[0].at("status"), "done");
+}
+
+TEST(Ledger, ManyFailedSamplesAreOneAppend) {
+  aerie::test::TempDir run;
+  Ledger ledger(run.path());
+  ledger.samples_failed({});
+  EXPECT_FALSE(std::filesystem::exists(ledger.path()));
+  ledger.attempt_begin("aerie-extract", {});
+  std::ofstream(ledger.path(), std::ios::app) << R"({"kind":"decision","details":{"ids":["a"]})";  // torn
+  std::vector<report::FailedSample> many;
+  for (int i = 0; i < 10000; ++i)
+    many.push_back({i, "conversation-" + std::to_string(i), "NONFINITE", "layer 30 holds NaN in 4096 values"});
+  const auto start = std::chrono::steady_clock::now();
+  ledger.samples_failed(many);
+  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
+  EXPECT_LT(took.count(), 1.0);  // one fsync each would be 10,000 of them
+  const auto lines = ledger.read();
+  ASSERT_EQ(lines.size(), 10001U);
+  EXPECT_EQ(lines[1].at("sample"), 0);
+  EXPECT_EQ(lines.back().at("id"), "conversation-9999");
+  EXPECT_EQ(lines.back().at("attempt"), 1);
+  const auto state = report::replay(lines);
+  EXPECT_EQ(state.failed.size(), 10000U);
+  EXPECT_EQ(state.failed[7].text, "layer 30 holds NaN in 4096 values");
+}
+
+TEST(Replay, ADecisionCoversWhatHadFailedBefore) {
+  aerie::test::TempDir run;
+  Ledger ledger(run.path());
+  const auto decided = [&](std::size_t i) { return report::replay(ledger.read()).failed.at(i).decided; };
+  ledger.decision("accept-missing", {{"ids", {"later", 2}}, {"reason", "a hand's: nothing has failed yet"}});
+  ledger.sample_failed(1, "later", "NONFINITE", "");
+  ledger.sample_failed(2, "also", "NONFINITE", "");
+  EXPECT_FALSE(decided(0)) << "decided before it failed";
+  EXPECT_FALSE(decided(1));
+  ledger.decision("accept-missing", {{"ids", {"later"}}});
+  EXPECT_TRUE(decided(0));
+  EXPECT_FALSE(decided(1));
+  ledger.sample_failed(1, "later", "NONFINITE", "once more");
+  EXPECT_TRUE(decided(0)) << "the same failure";
+  ledger.sample_failed(1, "later", "TARGET", "another");
+  EXPECT_FALSE(decided(0)) << "another failure has to be decided again";
+  ledger.sample_failed(1, "later", "NONFINITE", "");
+  EXPECT_FALSE(decided(0));
+  ledger.decision("accept-missing", {{"ids", {1}}});
+  EXPECT_TRUE(decided(0));
+}
+
+TEST(Replay, KeepsEveryCompletion) {
+  aerie::test::TempDir run;
+  Ledger ledger(run.path());
+  ledger.phase(Phase::extract, PhaseState::complete, {{"n", 1}});
+  ledger.phase(Phase::extract, PhaseState::interrupted);
+  ledger.phase(Phase::train, PhaseState::complete, {{"n", 2}});
+  ledger.phase(Phase::extract, PhaseState::complete, {{"n", 3}});
+  const auto state = report::replay(ledger.read());
+  ASSERT_EQ(state.completions.at(Phase::extract).size(), 2U);
+  EXPECT_EQ(state.completions.at(Phase::extract)[0].line, 1U);
+  EXPECT_EQ(state.completions.at(Phase::extract)[1].evidence, (base::Json{{"n", 3}}));
+  EXPECT_EQ(state.phases.at(Phase::extract).line, 4U);
 }
 
 TEST(Replay, CheckpointsAndAFreshStart) {

@@ -60,15 +60,21 @@ Json next(const aerie::test::TempDir& run, const Json& counts = all_done) {
   return report::build_status(run.path(), counts, nullptr).at("next");
 }
 /// A begin line as another host would have written it.
-void begin_elsewhere(const std::filesystem::path& run, int number, const std::string& job) {
+void begin_elsewhere(const std::filesystem::path& run, int number, const std::string& job, int restart_count = 0) {
   base::append_line(run / "ledger.jsonl",
                     Json{{"time", "2026-01-01T00:00:00.000Z"},
                          {"kind", "attempt"},
                          {"event", "begin"},
                          {"number", number},
                          {"program", "aerie-train"},
-                         {"details", Json::object()},
-                         {"process", {{"host", "no-such-host"}, {"boot_id", "b"}, {"pid", 1}, {"start_ticks", 1}, {"job", job}}}}
+                         {"details", {{"processes", {{{"rank", 0}, {"host", "no-such-host"}, {"pid", 1}, {"start_ticks", 1}}}}}},
+                         {"process",
+                          {{"host", "no-such-host"},
+                           {"boot_id", "b"},
+                           {"pid", 1},
+                           {"start_ticks", 1},
+                           {"job", job},
+                           {"restart_count", restart_count}}}}
                         .dump());
 }
 void key_paths(const Json& value, const std::string& prefix, std::set<std::string>& out) {
@@ -103,7 +109,8 @@ TEST(Status, KeysAreExactlyThoseDocumented) {
   ledger.sample_failed(3, "s3", "NONFINITE", "layer 2");
   ledger.decision("accept-missing", {{"ids", {"s3"}}});
   ledger.todo("look", "high", "open");
-  report::StatusFile(run.path()).update({{"phase", "train"}, {"done", 1}});
+  ledger.submitted({{"jobs", {{{"phase", "train"}, {"job", "42"}, {"script", "s"}}}}, {"array", 0}});
+  report::StatusFile(run.path(), 1).update({{"phase", "train"}, {"done", 1}, {"began_unix", 1.0}});
   const auto status = report::build_status(run.path(), all_done, {{"step", 4}, {"path", "p"}, {"unix", base::unix_now()}});
   std::set<std::string> written, documented;
   key_paths(status, "", written);
@@ -125,6 +132,7 @@ TEST(Status, PhasesSamplesAndCheckpointTellTheTruth) {
   ledger.checkpoint_published(40, "checkpoints/step-00000040", "sha256:cd");
   const Json counts = {{"total", 300}, {"done", 250}, {"failed", 2}, {"missing", 48}, {"excluded", 5}};
   auto status = report::build_status(run.path(), counts, nullptr);
+  EXPECT_NE(report::format_status(status).find("hash sha256:ab,"), std::string::npos) << "a short one is no hash to cut";
   EXPECT_EQ(phase_state(status, "prepare"), "complete");
   EXPECT_EQ(phase_state(status, "extract"), "interrupted");
   EXPECT_EQ(phase_state(status, "train"), "pending");
@@ -143,8 +151,8 @@ TEST(Status, PhasesSamplesAndCheckpointTellTheTruth) {
     EXPECT_NE(text.find(part), std::string::npos) << part << "\n" << text;
   // The store's own list wins: 17 was mended since, 18 is failed still, 19 the ledger never heard of.
   auto with_list = counts;
-  with_list["failed_samples"] = {{{"sample", 18}, {"id", "conv-18"}, {"reason", "TOO_LONG"}},
-                                 {{"sample", 19}, {"id", "conv-19"}, {"reason", "TARGET"}}};
+  with_list["failed_samples"] = {{{"sample", 18}, {"id", "conv-18"}, {"reason", "TOO_LONG"}, {"decided", true}},
+                                 {{"sample", 19}, {"id", "conv-19"}, {"reason", "TARGET"}, {"decided", false}}};
   status = report::build_status(run.path(), with_list, {{"step", 50}, {"path", "p50"}, {"unix", base::unix_now() - 100}});
   ASSERT_EQ(status.at("samples").at("failed_samples").size(), 2U);
   EXPECT_TRUE(status.at("samples").at("failed_samples")[0].at("decided").get<bool>());
@@ -208,6 +216,10 @@ TEST(Status, NextCommandFollowsTheState) {
   const Json failed = {{"total", 300}, {"done", 298}, {"failed", 2}, {"missing", 0}, {"excluded", 0}};
   EXPECT_EQ(next(run, missing).at("command"), "aerie run " + dir);  // first do what can be done
   EXPECT_EQ(next(run, failed).at("command"), "aerie accept-missing " + dir + " --ids 'it'\\''s 3,four' --reason TEXT");
+  ledger.sample_failed(4, "four, and more", "NONFINITE", "");
+  EXPECT_EQ(next(run, failed).at("command"),
+            "aerie accept-missing " + dir + " --id 'it'\\''s 3' --id 'four, and more' --reason TEXT");
+  ledger.sample_failed(4, "four", "NONFINITE", "");
   ledger.decision("accept-missing", {{"ids", {"it's 3", "four"}}});
   EXPECT_EQ(next(run, failed).at("command"), "aerie run " + dir);
   ledger.phase(Phase::verify, PhaseState::failed, {{"damaged", 1}});
@@ -246,27 +258,169 @@ TEST(Status, DamagedPartsAreToldAndTheRestIsShown) {
   EXPECT_NE(report::format_status(status).find("ledger.jsonl:2"), std::string::npos);
 }
 
-TEST(Status, StalledAfterTenIntervalsWhileSomebodyIsAtWork) {
+TEST(Status, AttemptsElsewhereAreAskedOfSlurm) {
   aerie::test::TempDir run;
+  begin_elsewhere(run.path(), 1, "77");
+  begin_elsewhere(run.path(), 2, "78", 1);
+  begin_elsewhere(run.path(), 3, "79_3");
+  begin_elsewhere(run.path(), 4, "");
+  const auto verdicts = [&](const report::Outside& outside) {
+    std::string out;
+    const auto status = report::build_status(run.path(), nullptr, nullptr, outside);
+    for (const auto& a : status.at("attempts")) out += a.at("outcome").get<std::string>().substr(0, 1);
+    return out;
+  };
+  report::Outside outside;
+  EXPECT_EQ(verdicts(outside), "uuuu") << "Slurm was not asked";
+  outside.queue.emplace();
+  EXPECT_EQ(verdicts(outside), "dddu") << "an empty queue: only the one outside Slurm may be at work";
+  outside.queue = {{"77", {"RUNNING", 0, "77"}}, {"78", {"RUNNING", 1, "78"}}, {"79_3", {"COMPLETING", 0, "80"}}};
+  EXPECT_EQ(verdicts(outside), "rrru");
+  outside.queue = {{"77", {"RUNNING", 1, "77"}}, {"78", {"PENDING", 1, "78"}}, {"79_4", {"RUNNING", 0, "80"}}};
+  EXPECT_EQ(verdicts(outside), "dddu") << "started again; back in the queue; another task of the array";
+}
+
+TEST(Status, JobsOfTheRunAndTheWaitForThem) {
+  aerie::test::TempDir run;
+  Ledger ledger(run.path());
+  const auto jobs = [](const std::string& a, const std::string& b) {
+    return Json{
+        {"jobs", {{{"phase", "extract"}, {"job", a}, {"script", "x"}}, {{"phase", "train"}, {"job", b}, {"script", "t"}}}}};
+  };
+  ledger.submitted(jobs("11", "12"));
+  ledger.submitted(jobs("41", "42"));
+  ledger.submitted({{"job", "50"}, {"replaces", "42"}});
+  ledger.submitted({{"job", "51"}, {"replaces", "41_3"}});  // a task's stand-in; the array goes on
+  ledger.submitted({{"job", "52"}, {"replaces", "99"}});    // of nobody's
+  std::ofstream(run / "stop") << "";
+  report::Outside outside;
+  auto status = report::build_status(run.path(), nullptr, nullptr, outside);
+  EXPECT_EQ(status.at("jobs"), (Json{{{"phase", "extract"}, {"job", "41"}, {"state", nullptr}},
+                                     {{"phase", "extract"}, {"job", "51"}, {"state", nullptr}},
+                                     {{"phase", "train"}, {"job", "50"}, {"state", nullptr}}}));
+  outside.queue = {{"41_[2-3]", {"PENDING", 0, "41"}},
+                   {"41_1", {"RUNNING", 0, "43"}},
+                   {"50", {"PENDING", 0, "50"}},
+                   {"411", {"RUNNING", 0, "411"}}};
+  status = report::build_status(run.path(), nullptr, nullptr, outside);
+  EXPECT_EQ(status.at("jobs")[0].at("state"), "RUNNING");
+  EXPECT_EQ(status.at("jobs")[1].at("state"), "ENDED");
+  EXPECT_EQ(status.at("jobs")[2].at("state"), "PENDING");
+  EXPECT_EQ(status.at("next").at("command"), "squeue -j 41,50");
+  EXPECT_NE(report::format_status(status).find("jobs       extract 41 RUNNING, train 50 PENDING"), std::string::npos);
+  outside.queue.emplace();
+  status = report::build_status(run.path(), nullptr, nullptr, outside);
+  EXPECT_EQ(status.at("next").at("command").get<std::string>().substr(0, 3), "rm ")
+      << "the queue is empty: the stop file holds it";
+}
+
+TEST(Status, OutdatedPhasesAreNotDone) {
+  aerie::test::TempDir run;
+  Ledger ledger(run.path());
+  for (const auto phase : {Phase::prepare, Phase::extract, Phase::train, Phase::eval, Phase::export_})
+    ledger.phase(phase, PhaseState::complete, {{"checked", true}});
+  ledger.phase(Phase::verify, PhaseState::interrupted);
+  EXPECT_EQ(next(run).at("command"), "");
+  report::Outside outside;
+  outside.outdated = {{Phase::train, "its configuration changed"}, {Phase::verify, "told of complete phases only"}};
+  const auto status = report::build_status(run.path(), all_done, nullptr, outside);
+  for (const auto& p : status.at("phases"))
+    EXPECT_EQ(p.at("outdated"), p.at("phase") == "train" ? Json("its configuration changed") : Json{}) << p;
+  EXPECT_EQ(phase_state(status, "train"), "complete");
+  EXPECT_EQ(status.at("next").at("command"), "aerie run " + run.path().string());
+  EXPECT_NE(status.at("next").at("why").get<std::string>().find("train has to be done again: its configuration changed"),
+            std::string::npos);
+  EXPECT_NE(report::format_status(status).find("complete, outdated: its configuration changed;"), std::string::npos)
+      << report::format_status(status);
+}
+
+TEST(Status, OnlyDamageIsForRecover) {
+  aerie::test::TempDir run;
+  Ledger ledger(run.path());
+  ledger.phase(Phase::verify, PhaseState::failed, {{"exit_code", 65}, {"reason", "3 samples are missing"}, {"damaged", 0}});
+  EXPECT_EQ(next(run).at("command"), "aerie run " + run.path().string());
+  ledger.phase(Phase::verify, PhaseState::failed, {{"exit_code", 65}, {"damaged", 2}});
+  EXPECT_EQ(next(run).at("command"), "aerie recover " + run.path().string());
+}
+
+TEST(Status, StalledSaysWhoAndWhatItWaitsFor) {
+  aerie::test::TempDir run;
+  Sleeper stalled(run.path(), "aerie-extract");
+  const auto self = base::this_process();
+  // As the wrapper lists the ranks: this one, one that has gone, one elsewhere.
+  auto lines = base::read_json_lines(run / "ledger.jsonl");
+  lines[0]["details"]["processes"] = {
+      {{"rank", 0}, {"host", self.host}, {"pid", stalled.pid}, {"start_ticks", lines[0]["process"]["start_ticks"]}},
+      {{"rank", 1}, {"host", self.host}, {"pid", stalled.pid}, {"start_ticks", 1}},
+      {{"rank", 2}, {"host", "no-such-host"}, {"pid", 7}, {"start_ticks", 7}}};
+  std::ofstream(run / "ledger.jsonl") << lines[0].dump() << "\n";
+  const auto snapshot = [&](std::int64_t attempt, double silent, const Json& median) {
+    report::StatusFile(run.path(), attempt)
+        .update({{"phase", "extract"},
+                 {"began_unix", base::unix_now() - 1000},
+                 {"last_commit_unix", base::unix_now() - silent},
+                 {"median_commit_interval_s", median}});
+  };
+  const auto look = [&](Json counts = all_done) { return report::build_status(run.path(), counts, nullptr); };
+  snapshot(1, 110, 10);
+  const auto status = look();
+  ASSERT_TRUE(status.at("stalled").get<bool>());
+  const auto& stall = status.at("stall");
+  EXPECT_EQ(stall.at("phase"), "extract");
+  EXPECT_EQ(stall.at("attempt"), 1);
+  EXPECT_EQ(stall.at("limit_s"), 100);
+  EXPECT_NEAR(stall.at("silent_s").get<double>(), 110, 5);
+  ASSERT_EQ(stall.at("processes").size(), 3U);
+  EXPECT_EQ(stall.at("processes")[0].at("state"), "S");
+  std::string kernel;
+  std::ifstream("/proc/self/wchan") >> kernel;
+  const auto waits = stall.at("processes")[0].at("waits_for").get<std::string>();
+  EXPECT_NE(waits.find(kernel.empty() ? "S" : "S (sleeping) in "), std::string::npos) << waits;
+  EXPECT_EQ(stall.at("processes")[1].at("state"), "gone") << "the pid is another's by now";
+  EXPECT_TRUE(stall.at("processes")[2].at("state").is_null());
+  EXPECT_EQ(stall.at("look"), "ssh no-such-host aerie status " + run.path().string());
+  const auto text = report::format_status(status);
+  for (const auto& part : {std::string("STALLED    extract: nothing was committed for 1m5"), std::string("usual is every 10s"),
+                           waits, std::string("pid 7: on another host")})
+    EXPECT_NE(text.find(part), std::string::npos) << part << "\n" << text;
+  EXPECT_NE(status.at("next").at("why").get<std::string>().find("STALLED"), std::string::npos);
+
+  snapshot(1, 90, 10);
+  EXPECT_FALSE(look().at("stalled").get<bool>());
+  EXPECT_TRUE(look().at("stall").is_null());
+  snapshot(1, 110, nullptr);
+  EXPECT_FALSE(look().at("stalled").get<bool>()) << "what is usual is not known yet";
+  snapshot(1, 110, 10);
   auto counts = all_done;
-  counts["median_commit_interval_s"] = 10;
-  counts["last_commit_unix"] = base::unix_now() - 110;
-  std::ofstream(run / "aerie.toml") << "";
-  EXPECT_FALSE(report::build_status(run.path(), counts, nullptr).at("stalled").get<bool>());  // nobody at work
-  const auto number = Ledger(run.path()).attempt_begin("aerie-extract", {});
-  const auto status = report::build_status(run.path(), counts, nullptr);
-  EXPECT_TRUE(status.at("stalled").get<bool>());
-  EXPECT_NE(report::format_status(status).find("STALLED"), std::string::npos);
-  counts["last_commit_unix"] = base::unix_now() - 90;
-  EXPECT_FALSE(report::build_status(run.path(), counts, nullptr).at("stalled").get<bool>());
-  counts["last_commit_unix"] = base::unix_now() - 110;
-  Ledger(run.path()).attempt_end(number, "aerie-extract", 75, "");
-  EXPECT_FALSE(report::build_status(run.path(), counts, nullptr).at("stalled").get<bool>());
+  counts["last_write_unix"] = base::unix_now() - 50;
+  EXPECT_FALSE(look(counts).at("stalled").get<bool>()) << "another job writes to the store";
+  snapshot(2, 110, 10);
+  EXPECT_FALSE(look().at("stalled").get<bool>()) << "the snapshot is of an attempt that the ledger does not know";
+  snapshot(0, 110, 10);
+  EXPECT_TRUE(look().at("stalled").get<bool>()) << "of a phase without attempts: its process, this one, lives";
+  snapshot(1, 110, 10);
+  stalled.kill();
+  EXPECT_FALSE(look().at("stalled").get<bool>()) << "the dead do not stall";
+}
+
+TEST(Status, AStallElsewhereIsLookedAtThroughSlurm) {
+  aerie::test::TempDir run;
+  begin_elsewhere(run.path(), 1, "79_3");
+  report::StatusFile(run.path(), 1)
+      .update({{"phase", "train"}, {"last_commit_unix", base::unix_now() - 50}, {"median_commit_interval_s", 1}});
+  report::Outside outside;
+  outside.queue = {{"79_3", {"RUNNING", 0, "80"}}};
+  const auto status = report::build_status(run.path(), nullptr, nullptr, outside);
+  EXPECT_EQ(status.at("stall").at("look"),
+            "srun --jobid=80 --overlap -N1 -n1 -w no-such-host aerie status " + run.path().string());
+  EXPECT_EQ(status.at("stall").at("job"), "79_3");
+  outside.queue.emplace();
+  EXPECT_TRUE(report::build_status(run.path(), nullptr, nullptr, outside).at("stall").is_null());
 }
 
 TEST(StatusFile, IsReplacedOnceAnInterval) {
   aerie::test::TempDir run;
-  report::StatusFile file(run.path(), 1000);
+  report::StatusFile file(run.path(), 0, 1000);
   file.update({{"done", 1}, {"rate", 5.5}, {"eta_s", 60}, {"phase", "train"}, {"total", 10}, {"unit", "steps"}});
   file.update({{"done", 2}});
   EXPECT_EQ(base::read_json(run / "status.json").at("done"), 1);
