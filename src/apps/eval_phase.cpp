@@ -10,16 +10,19 @@
 #include <aerie/base/fault.hpp>
 #include <aerie/base/file.hpp>
 #include <aerie/base/hash.hpp>
+#include <aerie/base/host.hpp>
 #include <aerie/base/log.hpp>
 #include <aerie/comm/agree.hpp>
 #include <aerie/dataset/token_counts.hpp>
 #include <aerie/device/device.hpp>
 #include <aerie/eval/evaluate.hpp>
+#include <aerie/report/commit_clock.hpp>
 #include <aerie/target/target_model.hpp>
 
 #include "drafter_checkpoint.hpp"
 #include "model_inputs.hpp"
 #include "phase_inputs.hpp"
+#include "store_view.hpp"
 
 namespace aerie::apps {
 namespace {
@@ -51,6 +54,10 @@ struct Candidate {
 int eval_phase(const ProgramContext& context, const EvalFlags& flags) {
   const auto& c = context.config;
   const auto& world = context.world;
+  comm::agree_after(world, "samples", [&] {  // collective over world
+    if (!world.is_root()) return;
+    if (const auto view = view_store(c)) demand_settled(c, *view);
+  });
   device::setup_compute(c.run.threads);
   const auto device = device::choose_device(c.target.device, world);  // collective over world
   std::optional<dataset::Dataset> data;
@@ -64,7 +71,8 @@ int eval_phase(const ProgramContext& context, const EvalFlags& flags) {
   // A chain may be longer than the unroll of training.
   const auto steps = std::max(c.train.ttt_steps, *std::max_element(c.eval.chain.begin(), c.eval.chain.end()));
   const auto dtype = device::choose_dtype(c.target.dtype, device);
-  if (world.is_root()) context.ledger.phase(report::Phase::eval, report::PhaseState::running);
+  const bool whole = flags.limit == 0;  // a look at a few samples leaves the phase as it is
+  if (world.is_root() && whole) context.ledger.phase(report::Phase::eval, report::PhaseState::running);
   comm::agree_after(world, "open target, drafter and evaluation set", [&] {  // collective over world
     const auto dir = interchange::ModelDirectory::open(c.target.path);
     const auto target_config = interchange::read_target_config(dir);
@@ -116,6 +124,18 @@ int eval_phase(const ProgramContext& context, const EvalFlags& flags) {
   };
   // Rounds of one sample a rank, so that a stop that any rank sees, or a fault of one, ends all of them after the same round.
   base::Progress progress("", "samples", static_cast<std::int64_t>(samples.size()));
+  report::CommitClock clock(0, base::unix_now());
+  const auto report_progress = [&](std::size_t done) {
+    const auto total = samples.size();
+    progress.update(static_cast<std::int64_t>(done));
+    if (!world.is_root()) return;
+    clock.advance(static_cast<std::int64_t>(done), base::unix_now());
+    const double rate = static_cast<double>(done) / std::max(1e-9, progress.elapsed_s());
+    base::Json snapshot{{"phase", "eval"}, {"done", done}, {"total", total}, {"unit", "samples"}, {"rate", rate}};
+    snapshot["eta_s"] = static_cast<double>(total - done) / rate;
+    clock.add_to(snapshot);
+    context.status.update(snapshot);
+  };
   const auto R = static_cast<std::size_t>(world.size());
   for (std::size_t begin = 0; begin < samples.size(); begin += R) {
     if (context.stop.agree(world) == stop::Request::stop)  // collective over world
@@ -126,7 +146,7 @@ int eval_phase(const ProgramContext& context, const EvalFlags& flags) {
       const auto mine = begin + static_cast<std::size_t>(world.rank());
       if (mine < samples.size()) evaluate(samples[mine]);
     });
-    progress.update(static_cast<std::int64_t>(std::min(samples.size(), begin + R)));
+    report_progress(std::min(samples.size(), begin + R));
   }
 
   base::Json result{{"checkpoint", checkpoint->path.filename().string()},
@@ -142,6 +162,7 @@ int eval_phase(const ProgramContext& context, const EvalFlags& flags) {
     if (!world.is_root()) return;
     base::publish_text(c.run_dir / "eval.json", result.dump(1) + "\n");
     context.end_details["progress"] = true;
+    if (!whole) return;
     context.ledger.phase(report::Phase::eval, report::PhaseState::complete,
                          {{"samples", samples.size()},
                           {"tokens", tokens},

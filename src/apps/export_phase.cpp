@@ -19,6 +19,7 @@
 #include "drafter_checkpoint.hpp"
 #include "model_inputs.hpp"
 #include "phase_inputs.hpp"
+#include "store_view.hpp"
 
 namespace aerie::apps {
 namespace {
@@ -148,6 +149,7 @@ void write_all(const ProgramContext& context, const ExportFlags& flags) {
 int export_phase(const ProgramContext& context, const ExportFlags& flags) {
   comm::agree_after(context.world, "export", [&] {  // collective over world
     if (context.world.is_root()) {
+      if (const auto view = view_store(context.config)) demand_settled(context.config, *view);
       device::setup_compute(context.config.run.threads);
       context.ledger.phase(report::Phase::export_, report::PhaseState::running);
       write_all(context, flags);

@@ -14,6 +14,7 @@
 #include <aerie/comm/agree.hpp>
 #include <aerie/device/device.hpp>
 #include <aerie/extract/extract.hpp>
+#include <aerie/report/commit_clock.hpp>
 
 #include "model_inputs.hpp"
 #include "phase_inputs.hpp"
@@ -61,6 +62,7 @@ void record_failures(const ProgramContext& context, const dataset::Dataset& data
   for (const auto& f : now) texts[f.sample] = f.text;
   std::map<std::int64_t, std::string> known;  // sample -> reason
   for (const auto& f : report::replay(context.ledger.read()).failed) known[f.sample] = f.reason;
+  std::vector<report::FailedSample> fresh;
   for (std::int64_t i = 0; i < store.size(); ++i) {
     const auto& record = store.state(i);
     if (record.kind != io::StateKind::failed) continue;
@@ -68,8 +70,9 @@ void record_failures(const ProgramContext& context, const dataset::Dataset& data
     if (const auto line = known.find(i); line != known.end() && line->second == reason) continue;
     auto text = texts.contains(i) ? texts[i] : data.note(i);
     if (text.empty()) text = fmt::format("{}, line {} of its source", data.path().string(), data.source_line(i));
-    context.ledger.sample_failed(i, data.id(i), reason, text);
+    fresh.push_back({i, data.id(i), reason, std::move(text)});
   }
+  context.ledger.samples_failed(fresh);
 }
 
 io::Locks locks(const config::Config& config) { return config.run.locks == "none" ? io::Locks::none : io::Locks::fcntl; }
@@ -109,6 +112,7 @@ int finish(const ProgramContext& context, const dataset::Dataset& data, const io
   evidence["seconds"] = result.seconds;
   evidence["samples"] = result.samples;
   evidence["store_uuid"] = store.uuid();
+  evidence["store_state"] = store_state_hash(store);
   evidence["inputs"] = phase_inputs(context.config, report::Phase::extract);
   auto& ledger = context.ledger;
   record_failures(context, data, store, result.failed);
@@ -136,12 +140,9 @@ int finish(const ProgramContext& context, const dataset::Dataset& data, const io
     throw base::Error(base::ExitCode::stopped, fmt::format("{} samples are in parts that another job works on", counts.pending),
                       "run the same command again when that job has ended");
   }
-  const auto open = view_store(context.config)->undecided();
-  if (!open.empty()) {
+  if (const auto error = base::capture([&] { demand_settled(context.config, *view_store(context.config)); })) {
     ledger.phase(report::Phase::extract, report::PhaseState::failed, evidence);
-    throw base::DataError(
-        fmt::format("{} samples failed and nobody has decided about them: {}", open.size(), name_some(open, 20)),
-        accept_command(context.config, open) + ", then run again");
+    throw base::Error(*error);
   }
   ledger.phase(report::Phase::extract, report::PhaseState::complete, evidence);
   return 0;
@@ -204,17 +205,23 @@ int extract_phase(const ProgramContext& context, const ExtractFlags& flags) {
     const auto self = base::this_process();
     extract_options.commit.holder = fmt::format("job {} host {} pid {}", self.job.empty() ? "-" : self.job, self.host, self.pid);
     base::Progress progress("", "samples", before.total);
+    report::CommitClock clock(before.done + before.failed, base::unix_now());
     result = extract::extract(
         world, *store, *data, *model, extract_options, context.stop, [&](const io::Counts& n) {  // collective over world
           progress.update(n.done + n.failed, n.done_tokens, n.total_tokens);
-          context.status.update({{"phase", "extract"},
-                                 {"done", n.done},
-                                 {"failed", n.failed},
-                                 {"total", n.total},
-                                 {"tokens", n.done_tokens},
-                                 {"total_tokens", n.total_tokens},
-                                 {"rate_tokens_per_s", static_cast<double>(n.done_tokens - before.done_tokens) /
-                                                           std::max(1e-9, progress.elapsed_s())}});
+          clock.advance(n.done + n.failed, base::unix_now());  // records of all ranks and of other jobs, as they are durable
+          const double rate = static_cast<double>(n.done_tokens - before.done_tokens) / std::max(1e-9, progress.elapsed_s());
+          base::Json snapshot{{"phase", "extract"},
+                              {"done", n.done},
+                              {"failed", n.failed},
+                              {"total", n.total},
+                              {"unit", "samples"},
+                              {"tokens", n.done_tokens},
+                              {"total_tokens", n.total_tokens},
+                              {"rate", rate}};
+          if (rate > 0) snapshot["eta_s"] = static_cast<double>(n.total_tokens - n.done_tokens) / rate;
+          clock.add_to(snapshot);
+          context.status.update(snapshot);
         });
   }
   // Rank 0 decides; the others follow through the agreement at the end.

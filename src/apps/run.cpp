@@ -6,6 +6,7 @@
 #include <aerie/base/host.hpp>
 #include <aerie/base/log.hpp>
 #include <aerie/comm/agree.hpp>
+#include <aerie/report/commit_clock.hpp>
 
 #include <cstdio>
 #include <cstdlib>
@@ -126,7 +127,12 @@ class Program {
       attempt_ = ledger_->attempt_begin(program_, details);
     });
     attempt_ = world_.broadcast(attempt_);
-    report::StatusFile status(config_.run_dir);
+    report::StatusFile status(config_.run_dir, attempt_);
+    if (world_.is_root() && spec_.is_attempt) {  // from now on it is this attempt's silence that counts
+      base::Json begun{{"phase", spec_.name}};
+      report::CommitClock(0, base::unix_now()).add_to(begun);
+      status.update(begun);
+    }
     const ProgramContext context{config_, world_, stop, *ledger_, attempt_, status, json_, end_details_};
     return spec_.body(context);
   }

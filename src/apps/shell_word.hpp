@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Commands that people copy from messages.
 #pragma once
-#include <string>
+#include <aerie/report/advice.hpp>
 
 namespace aerie::apps {
-/// `text` as one word of a POSIX shell.
-std::string shell_word(const std::string& text);
+using report::shell_word;
 }  // namespace aerie::apps

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "store_view.hpp"
 
+#include <aerie/base/error.hpp>
+#include <aerie/base/hash.hpp>
 #include <aerie/dataset/dataset.hpp>
-#include <aerie/report/ledger.hpp>
+#include <aerie/report/advice.hpp>
 
 #include <algorithm>
-#include <set>
 
 #include <fmt/format.h>
 
@@ -16,21 +17,6 @@ namespace {
 bool excluded_by_rule(io::FailReason reason, const std::string& overlength) {
   return reason == io::FailReason::empty || reason == io::FailReason::no_loss ||
          (reason == io::FailReason::too_long && overlength == "skip");
-}
-struct Decisions {
-  std::set<std::string> ids;
-  std::set<std::int64_t> samples;
-};
-Decisions decisions_of(const report::RunState& state) {
-  Decisions out;
-  for (const auto& line : state.decisions) {
-    if (line.value("what", "") != "accept-missing") continue;
-    for (const auto& id : line.at("details").value("ids", base::Json::array())) {
-      if (id.is_string()) out.ids.insert(id.get<std::string>());
-      if (id.is_number_integer()) out.samples.insert(id.get<std::int64_t>());
-    }
-  }
-  return out;
 }
 }  // namespace
 
@@ -51,32 +37,61 @@ std::int64_t samples_settled(const config::Config& config) {
 }
 
 std::optional<StoreView> view_store(const config::Config& config) {
+  return view_store(config, report::replay(report::Ledger(config.run_dir).read()));
+}
+
+std::optional<StoreView> view_store(const config::Config& config, const report::RunState& state) {
   if (!io::Store::exists(config.store_dir())) return std::nullopt;
   StoreView view{io::Store::open(config.store_dir()), {}, {}, 0};
   view.counts = view.store.counts();
   if (view.counts.failed == 0) return view;
-  const auto state = report::replay(report::Ledger(config.run_dir).read());
-  const auto decisions = decisions_of(state);
   std::optional<dataset::Dataset> data;
   if (std::filesystem::exists(config.dataset_file())) data = dataset::Dataset::open(config.dataset_file());
+  auto line = state.failed.begin();  // by sample, as the loop goes
   for (std::int64_t i = 0; i < view.store.size(); ++i) {
     const auto& record = view.store.state(i);
     if (record.kind != io::StateKind::failed) continue;
-    NotDone f{i, {}, {}, record.reason, excluded_by_rule(record.reason, config.dataset.overlength), false};
+    NotDone f{i, {}, {}, record.reason, excluded_by_rule(record.reason, config.dataset.overlength)};
     if (data && i < data->size()) {
       f.id = data->id(i);
       f.text = data->note(i);
     }
-    const auto line = std::find_if(state.failed.begin(), state.failed.end(), [&](const auto& l) { return l.sample == i; });
-    if (line != state.failed.end()) {
+    while (line != state.failed.end() && line->sample < i) ++line;
+    if (line != state.failed.end() && line->sample == i) {
       if (f.id.empty()) f.id = line->id;
       if (!line->text.empty()) f.text = line->text;
+      f.recorded = line->reason == io::reason_name(record.reason);
+      f.decided = f.recorded && line->decided;  // a decision about another failure of it does not count
     }
-    f.decided = decisions.samples.contains(i) || (!f.id.empty() && decisions.ids.contains(f.id));
     view.excluded += f.excluded ? 1 : 0;
     view.failed.push_back(std::move(f));
   }
   return view;
+}
+
+void demand_settled(const config::Config& config, const StoreView& view) {
+  const auto run = shell_word(config.run_dir.string());
+  if (view.counts.pending > 0)
+    throw base::DataError(
+        fmt::format("{}: {} of {} samples are missing", config.store_dir().string(), view.counts.pending, view.counts.total),
+        fmt::format("`aerie run {} --from extract` goes on with them", run));
+  const auto undecided = view.undecided();
+  if (undecided.empty()) return;
+  throw base::DataError(
+      fmt::format("{} {} failed and nobody has decided about {}: {}", undecided.size(),
+                  undecided.size() == 1 ? "sample" : "samples", undecided.size() == 1 ? "it" : "them", name_some(undecided, 20)),
+      fmt::format("mend the data, or `{}`; then run again", accept_command(config, undecided)));
+}
+
+std::string store_state_hash(const io::Store& store) {
+  std::vector<std::uint64_t> words;
+  words.reserve(static_cast<std::size_t>(2 * store.size()));
+  for (std::int64_t i = 0; i < store.size(); ++i) {
+    const auto& s = store.state(i);
+    words.push_back(static_cast<std::uint64_t>(s.kind) | static_cast<std::uint64_t>(s.reason) << 8);
+    words.push_back(s.kind == io::StateKind::done ? s.xxh3 : 0);
+  }
+  return base::xxh3_128_tagged(std::as_bytes(std::span(words)));
 }
 
 std::string name_some(const std::vector<NotDone>& samples, std::size_t most) {
@@ -90,14 +105,9 @@ std::string name_some(const std::vector<NotDone>& samples, std::size_t most) {
 }
 
 std::string accept_command(const config::Config& config, const std::vector<NotDone>& samples) {
-  std::string ids;
-  bool nameable = samples.size() <= 20;  // an id with a comma cannot stand in the list
-  for (const auto& s : samples) {
-    nameable = nameable && !s.id.empty() && s.id.find(',') == std::string::npos;
-    ids += (ids.empty() ? "" : ",") + s.id;
-  }
-  return fmt::format("aerie accept-missing {} {} --reason TEXT", shell_word(config.run_dir.string()),
-                     nameable ? "--ids " + shell_word(ids) : std::string("--all-failed"));
+  std::vector<std::string> ids;
+  for (const auto& s : samples) ids.push_back(s.id);
+  return report::accept_missing_command(config.run_dir, ids);
 }
 
 }  // namespace aerie::apps

@@ -19,6 +19,7 @@
 
 #include "model_inputs.hpp"
 #include "phase_inputs.hpp"
+#include "store_view.hpp"
 #include "train_reports.hpp"
 #include "train_resume.hpp"
 
@@ -114,6 +115,10 @@ int train_phase(const ProgramContext& context, const TrainFlags& flags) {
   const auto& world = context.world;
   guard_progress(context, flags);  // collective over world
   static_cast<void>(allowed_changes(flags));
+  comm::agree_after(world, "samples", [&] {  // collective over world
+    if (!world.is_root()) return;
+    if (const auto view = view_store(c)) demand_settled(c, *view);
+  });
   const double lead_s = lead_seconds(c);
   check_lead_time(context, lead_s, flags.strict);  // collective over world
   device::setup_compute(c.run.threads);

@@ -15,7 +15,8 @@ TrainReports::TrainReports(const ProgramContext& context, const dataset::Dataset
       total_steps_(total_steps),
       metrics_(context.config.run_dir / "metrics.jsonl", step),
       samples_(context.config.run_dir / "samples.jsonl", step),
-      progress_("step", "steps", total_steps) {}
+      progress_("step", "steps", total_steps),
+      clock_(step, base::unix_now()) {}
 
 void TrainReports::step(const train::StepReport& r) {
   tokens_ += r.tokens;
@@ -38,12 +39,23 @@ void TrainReports::step(const train::StepReport& r) {
   }
   metrics_.write(line);
   progress_.update(r.step, tokens_, 0, fmt::format("loss {:.3f} match {:.3f}", r.loss, r.match.front()));
-  context_.status.update({{"phase", "train"},
-                          {"step", r.step},
-                          {"total", total_steps_},
-                          {"done", r.step},
-                          {"loss", r.loss},
-                          {"rate_tokens_per_s", seconds_ > 0 ? static_cast<double>(tokens_) / seconds_ : 0.0}});
+  const auto now = base::unix_now();
+  clock_.advance(r.step, now);
+  // A validation, and the last save, take as long as they take.
+  const auto every = context_.config.eval.every_steps;
+  const bool pause = r.step == total_steps_ || (every > 0 && r.step % every == 0);
+  if (pause) clock_.pause(now);
+  base::Json snapshot{
+      {"phase", "train"},
+      {"step", r.step},
+      {"total", total_steps_},
+      {"done", r.step},
+      {"unit", "steps"},
+      {"loss", r.loss},
+      {"eta_s", static_cast<double>(total_steps_ - r.step) * seconds_ / static_cast<double>(r.step - first_step_)},
+      {"rate", seconds_ > 0 ? static_cast<double>(tokens_) / seconds_ : 0.0}};
+  clock_.add_to(snapshot);
+  context_.status.update(snapshot, pause);
 }
 
 void TrainReports::saved(std::int64_t step, const ckpt::Saved& saved) {

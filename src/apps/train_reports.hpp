@@ -6,6 +6,7 @@
 
 #include <aerie/base/log.hpp>
 #include <aerie/dataset/dataset.hpp>
+#include <aerie/report/commit_clock.hpp>
 #include <aerie/report/metrics.hpp>
 #include <aerie/train/trainer.hpp>
 
@@ -29,6 +30,7 @@ class TrainReports {
   std::int64_t first_step_, total_steps_;
   report::Metrics metrics_, samples_;
   base::Progress progress_;
+  report::CommitClock clock_;  // of steps: their time is what people wait for, whenever a checkpoint comes
   std::int64_t tokens_ = 0;
   double seconds_ = 0, step_s_ = 0;
 };

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <future>
 #include <thread>
 
 #include <ATen/ATen.h>
@@ -164,6 +165,29 @@ Lease lease_parts(const comm::Comm& world, io::Store& store, const ExtractOption
   }
 }
 
+/// Calls `look` every two seconds until `f`, on a thread of its own, has ended; throws what it threw.
+void look_while(const std::function<void()>& look, const std::function<void()>& f) {
+  auto work = std::async(std::launch::async, f);
+  while (work.wait_for(std::chrono::seconds(2)) != std::future_status::ready) look();
+  work.get();
+}
+
+/// Waits until all ranks have come here, and goes on looking. Collective over world.
+void wait_together(const comm::Comm& world, const std::function<void()>& look) {
+  MPI_Request request = MPI_REQUEST_NULL;
+  comm::check(MPI_Ibarrier(world.get(), &request));
+  auto last_look = std::chrono::steady_clock::now();
+  for (auto pause = std::chrono::microseconds(100);; pause = std::min(2 * pause, std::chrono::microseconds(50000))) {
+    int done = 0;
+    comm::check(MPI_Test(&request, &done, MPI_STATUS_IGNORE));
+    if (done) return;
+    std::this_thread::sleep_for(pause);
+    if (seconds_since(last_look) <= 2.0) continue;
+    last_look = std::chrono::steady_clock::now();
+    look();
+  }
+}
+
 /// One deal of parts, worked off. Collective over world.
 ExtractResult extract_deal(const comm::Comm& world, io::Store& store, const dataset::Dataset& data,
                            const target::TargetModel& target, const ExtractOptions& options, stop::StopToken& stop,
@@ -180,9 +204,15 @@ ExtractResult extract_deal(const comm::Comm& world, io::Store& store, const data
 
   std::vector<FailedNow> failed;
   StopRelay relay(world, stop);  // collective over world
+  auto last_look = std::chrono::steady_clock::now();
+  const auto look = [&] {  // rank 0 tells what is durable, also while its own share is done and others work on
+    if (!world.is_root() || !progress) return;
+    last_look = std::chrono::steady_clock::now();
+    store.look_again();
+    progress(store.counts());
+  };
   const auto error = base::capture([&] {
     Worker worker(data, target, *writer, failed);
-    auto last_look = std::chrono::steady_clock::now();
     for (std::size_t at = 0; at < todo.size() && !relay.stopped();) {
       std::size_t end = at;
       for (std::int64_t tokens = 0; end < todo.size(); ++end) {
@@ -191,18 +221,15 @@ ExtractResult extract_deal(const comm::Comm& world, io::Store& store, const data
       }
       worker.run_batch(std::span(todo).subspan(at, end - at));
       at = end;
-      if (world.is_root() && progress && seconds_since(last_look) > 2.0) {
-        last_look = std::chrono::steady_clock::now();
-        store.look_again();
-        progress(store.counts());
-      }
+      if (seconds_since(last_look) > 2.0) look();
     }
-    writer->drain();
+    look_while(look, [&] { writer->drain(); });
     result.samples = writer->committed_samples();
     result.tokens = writer->committed_tokens();
     writer->close();
   });
-  if (error) relay.stop();  // the others end their batch, commit what they have, and come here
+  if (error) relay.stop();     // the others end their batch, commit what they have, and come here
+  wait_together(world, look);  // collective over world
   result.stopped = world.max(std::int64_t{relay.stopped() ? 1 : 0}) != 0;  // collective over world
   relay.finish();                                                          // collective over world
   comm::agree(world, "extract", error);                                    // collective over world: one code for all

@@ -62,6 +62,7 @@ resubmit() {
   }
   new=${new%%;*}
   say "exit $1: Requeue=0, so job $new takes over from $id"
+  aerie submit "$RUN" --replaced "$id=$new" || say "the record does not know job $new"
   squeue -h -t PENDING -o '%i %E' | while read -r job waits; do
     # shellcheck disable=SC2001  # ${//} has no such pattern without extglob
     waits=$(sed 's/([a-z_]*)//g' <<<"$waits") # afterok:12(unfulfilled)

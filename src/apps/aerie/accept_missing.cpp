@@ -2,10 +2,12 @@
 // `aerie accept-missing`: records a person's decision to go on without failed samples. Nothing else makes a phase with missing
 // samples complete.
 #include <aerie/base/error.hpp>
+#include <aerie/base/file.hpp>
 #include <aerie/report/ledger.hpp>
 
 #include <algorithm>
 #include <cstdlib>
+#include <map>
 #include <sstream>
 
 #include <fmt/format.h>
@@ -17,31 +19,60 @@
 
 namespace aerie::apps {
 namespace {
-std::vector<NotDone> named(const StoreView& view, const std::string& list) {
-  std::vector<NotDone> out;
+/// The ids of --ids (a list with commas), --id (taken as they are) and --ids-file (one a line).
+std::vector<std::string> ids_given(const std::string& list, const std::vector<std::string>& single, const std::string& file) {
+  std::vector<std::string> out = single;
   std::istringstream in(list);
-  for (std::string id; std::getline(in, id, ',');) {
-    const auto is_it = [&](const NotDone& f) { return f.id == id || (f.id.empty() && fmt::format("#{}", f.sample) == id); };
-    const auto before = out.size();
-    std::copy_if(view.failed.begin(), view.failed.end(), std::back_inserter(out), is_it);
-    if (out.size() == before)
-      throw base::DataError(fmt::format("'{}' is not among the failed samples", id),
-                            view.failed.empty() ? "no sample has failed" : "failed are " + name_some(view.failed));
+  for (std::string id; std::getline(in, id, ',');) out.push_back(id);
+  if (file.empty()) return out;
+  std::istringstream lines(base::read_text(file));
+  for (std::string id; std::getline(lines, id);) {
+    if (!id.empty() && id.back() == '\r') id.pop_back();
+    if (!id.empty()) out.push_back(id);
   }
   return out;
+}
+
+/// A sample without an id is named by its number, "#12".
+std::vector<NotDone> named(const StoreView& view, const std::vector<std::string>& ids) {
+  std::multimap<std::string, const NotDone*> by_name;
+  for (const auto& f : view.failed) by_name.emplace(f.id.empty() ? fmt::format("#{}", f.sample) : f.id, &f);
+  std::map<std::int64_t, NotDone> out;
+  for (const auto& id : ids) {
+    const auto [begin, end] = by_name.equal_range(id);
+    if (begin == end)
+      throw base::DataError(fmt::format("'{}' is not among the failed samples", id),
+                            view.failed.empty() ? "no sample has failed" : "failed are " + name_some(view.failed));
+    for (auto it = begin; it != end; ++it) out.emplace(it->second->sample, *it->second);
+  }
+  std::vector<NotDone> list;
+  for (auto& entry : out) list.push_back(std::move(entry.second));
+  return list;
+}
+
+/// A decision covers what the ledger knew before it: failures of a job that was killed before it could record them come first.
+void record_unrecorded(report::Ledger& ledger, const std::vector<NotDone>& chosen) {
+  std::vector<report::FailedSample> fresh;
+  for (const auto& f : chosen)
+    if (!f.recorded) fresh.push_back({f.sample, f.id, std::string(io::reason_name(f.reason)), f.text});
+  ledger.samples_failed(fresh);
 }
 }  // namespace
 
 int command_accept_missing(int argc, char** argv) {
   CLI::App app("Records the decision to go on without failed samples.", "aerie accept-missing");
-  std::string run, ids, reason;
+  std::string run, ids, ids_file, reason;
+  std::vector<std::string> id;
   bool all = false;
   app.add_option("RUN,--run", run, "the run directory")->required();
   app.add_option("--ids", ids, "sample ids, separated by commas");
+  app.add_option("--id", id, "one sample id, taken as it is (it may hold commas); may be given again");
+  app.add_option("--ids-file", ids_file, "a file with one id a line");
   app.add_flag("--all-failed", all, "every failed sample that has no decision yet");
   app.add_option("--reason", reason, "why; stands in the ledger")->required();
   if (!parse_command_line(app, argc, argv)) return 0;
-  if (ids.empty() == !all) throw base::ConfigError("give either --ids LIST or --all-failed");
+  const bool some = !ids.empty() || !id.empty() || !ids_file.empty();
+  if (some == all) throw base::ConfigError("give either --ids LIST (or --id, --ids-file) or --all-failed");
   if (reason.find_first_not_of(" \t") == std::string::npos)
     throw base::ConfigError("--reason is empty", "say why the samples may be missing");
 
@@ -49,7 +80,7 @@ int command_accept_missing(int argc, char** argv) {
   const auto view = view_store(config);
   if (!view)
     throw base::MissingInputError((config.store_dir() / "manifest.json").string() + ": no store yet", "run aerie-extract first");
-  auto chosen = all ? view->undecided() : named(*view, ids);
+  auto chosen = all ? view->undecided() : named(*view, ids_given(ids, id, ids_file));
   std::erase_if(chosen, [](const NotDone& f) { return f.excluded || f.decided; });
   if (chosen.empty()) return print("nothing to decide: no failed sample waits for a decision"), 0;
 
@@ -61,13 +92,14 @@ int command_accept_missing(int argc, char** argv) {
     n = n.is_null() ? 1 : n.get<int>() + 1;
   }
   const char* user = std::getenv("USER");
-  report::Ledger(config.run_dir)
-      .decision("accept-missing", {{"ids", list},
-                                   {"samples", samples},
-                                   {"count", chosen.size()},
-                                   {"reasons", reasons},
-                                   {"reason", reason},
-                                   {"by", user ? user : ""}});
+  report::Ledger ledger(config.run_dir);
+  record_unrecorded(ledger, chosen);
+  ledger.decision("accept-missing", {{"ids", list},
+                                     {"samples", samples},
+                                     {"count", chosen.size()},
+                                     {"reasons", reasons},
+                                     {"reason", reason},
+                                     {"by", user ? user : ""}});
   print(fmt::format("accepted {} missing {}: {}", chosen.size(), chosen.size() == 1 ? "sample" : "samples", name_some(chosen)));
   if (const auto left = view->undecided().size() - chosen.size(); left > 0)
     print(fmt::format("{} still wait for a decision", left));

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Phase verify: complete means verified, and missing samples are missing by decision only.
 #include <aerie/base/error.hpp>
+#include <aerie/base/host.hpp>
 #include <aerie/base/log.hpp>
 #include <aerie/io/verify.hpp>
+#include <aerie/report/commit_clock.hpp>
+#include <aerie/report/status.hpp>
 
 #include <algorithm>
 #include <chrono>
@@ -26,17 +29,31 @@ void demand_clean(const config::Config& c, const io::VerifyReport& found) {
       fmt::format("{}: {} faults, the first: {}", c.store_dir().string(), found.findings.size(), found.findings[0].text),
       fmt::format("`aerie verify {} --full` lists all", shell_word(c.run_dir.string())));
 }
-void demand_decided(const config::Config& c, const StoreView& view) {
-  if (view.counts.pending > 0)
-    throw base::DataError(
-        fmt::format("{}: {} of {} samples are missing", c.store_dir().string(), view.counts.pending, view.counts.total),
-        fmt::format("`aerie run {} --from extract` goes on with them", shell_word(c.run_dir.string())));
-  const auto undecided = view.undecided();
-  if (undecided.empty()) return;
-  throw base::DataError(fmt::format("{} failed {} for a decision: {}", undecided.size(),
-                                    undecided.size() == 1 ? "sample waits" : "samples wait", name_some(undecided)),
-                        fmt::format("mend the data, or `{}`", accept_command(c, undecided)));
-}
+
+/// status.json while checksums are read: how far, how fast, and whether it still gets on.
+class VerifyReports {
+ public:
+  explicit VerifyReports(const config::Config& c) : status_(c.run_dir), clock_(0, base::unix_now()), start_(base::unix_now()) {
+    update(0, 0);
+  }
+  void update(std::int64_t done, std::int64_t total) {
+    const auto now = base::unix_now();
+    clock_.advance(done, now);
+    base::Json snapshot{{"phase", "verify"}, {"done", done}, {"total", total}, {"unit", "tokens"}};
+    if (done > 0 && now > start_) {
+      const double rate = static_cast<double>(done) / (now - start_);
+      snapshot["rate"] = rate;
+      snapshot["eta_s"] = static_cast<double>(total - done) / rate;
+    }
+    clock_.add_to(snapshot);
+    status_.update(snapshot);
+  }
+
+ private:
+  report::StatusFile status_;
+  report::CommitClock clock_;
+  double start_;
+};
 }  // namespace
 
 void finalize_store(const config::Config& c) {
@@ -45,16 +62,20 @@ void finalize_store(const config::Config& c) {
     throw base::MissingInputError((c.store_dir() / "manifest.json").string() + ": no store yet", "run aerie-extract first");
   report::Ledger ledger(c.run_dir);
   ledger.phase(report::Phase::verify, report::PhaseState::running);
+  std::size_t damaged = 0;
   try {
     io::VerifyOptions options;
     options.full = true;
     options.threads = static_cast<int>(std::clamp(std::thread::hardware_concurrency(), 1U, 8U));
+    VerifyReports reports(c);
+    options.progress = [&](std::int64_t done, std::int64_t total) { reports.update(done, total); };
     const auto found = io::verify_store(c.store_dir(), options);
+    damaged = found.findings.size();
     demand_clean(c, found);
     auto view = view_store(c);
     view->store.refresh();  // COMPLETE must not outlive records that are in the page cache only
     view->counts = view->store.counts();
-    demand_decided(c, *view);
+    demand_settled(c, *view);
     io::write_complete_marker(c.store_dir(), {view->counts, {}, "full"});
     const auto& n = view->counts;
     const auto accepted = n.failed - view->excluded;
@@ -73,7 +94,7 @@ void finalize_store(const config::Config& c) {
                                view->excluded, accepted, base::format_bytes(static_cast<double>(found.bytes_hashed))));
   } catch (const base::Error& e) {
     ledger.phase(report::Phase::verify, report::PhaseState::failed,
-                 {{"exit_code", static_cast<int>(e.code())}, {"reason", e.what()}});
+                 {{"exit_code", static_cast<int>(e.code())}, {"reason", e.what()}, {"damaged", damaged}});
     throw;
   }
 }

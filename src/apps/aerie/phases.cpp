@@ -7,11 +7,14 @@
 #include <aerie/interchange/vocab_map.hpp>
 #include <aerie/io/store.hpp>
 
+#include <algorithm>
+#include <initializer_list>
 #include <vector>
 
 #include <fmt/format.h>
 
 #include "phase_inputs.hpp"
+#include "store_view.hpp"
 
 namespace aerie::apps {
 namespace {
@@ -29,6 +32,7 @@ std::vector<Phase> needs(Phase phase) {
     case Phase::train:
       return {Phase::extract, Phase::vocab};
     case Phase::eval:
+      return {Phase::prepare, Phase::train};
     case Phase::export_:
       return {Phase::train};
     default:
@@ -49,12 +53,54 @@ std::string inputs_of(const report::RunState& state, Phase phase) {
   return {};
 }
 
+/// What `phase` made that `user` goes on with, as its evidence tells; empty when it does not tell.
+base::Json product_of(Phase phase, const base::Json& evidence, Phase user) {
+  base::Json out = base::Json::object();
+  const auto take = [&](std::initializer_list<const char*> keys) {
+    for (const auto* key : keys)
+      if (evidence.is_object() && evidence.contains(key)) out[key] = evidence[key];
+  };
+  switch (phase) {
+    case Phase::prepare:
+      take({"dataset_hash"});
+      if (user == Phase::eval && evidence.is_object() && evidence.contains("eval"))
+        out["eval"] = evidence["eval"].value("dataset_hash", "");
+      break;
+    case Phase::extract:
+      take({"store_uuid", "store_state"});
+      break;
+    case Phase::vocab:
+      take({"vocab_hash"});
+      break;
+    case Phase::train:
+      take({"weights_sha256", "step"});
+      break;
+    default:
+      break;
+  }
+  return out;
+}
+
+/// A phase that was run again and came out as before (nothing was left to do) leaves those that build on it valid: what counts is
+/// not when it became complete, but whether what it made is another thing than it was when `record` was built on it.
+bool was_done_again(const report::RunState& state, Phase need, Phase phase, const report::PhaseRecord& record) {
+  const auto found = state.completions.find(need);
+  if (found == state.completions.end()) return true;
+  const auto& all = found->second;  // by line
+  const auto then = std::find_if(all.rbegin(), all.rend(), [&](const auto& r) { return r.line < record.line; });
+  if (then == all.rend()) return true;
+  if (then->line == all.back().line) return false;
+  const auto before = product_of(need, then->evidence, phase), now = product_of(need, all.back().evidence, phase);
+  return before.empty() || before != now;
+}
+
 std::optional<std::string> gone(const fs::path& path) {
   if (fs::exists(path)) return std::nullopt;
   return path.string() + " is gone";
 }
 
-std::optional<std::string> output_fault(const config::Config& c, Phase phase, const base::Json& evidence) {
+std::optional<std::string> output_fault(const config::Config& c, const report::RunState& state, Phase phase,
+                                        const base::Json& evidence) {
   switch (phase) {
     case Phase::prepare: {
       if (auto fault = gone(c.dataset_file())) return fault;
@@ -63,11 +109,11 @@ std::optional<std::string> output_fault(const config::Config& c, Phase phase, co
       return c.eval.conversations.empty() ? std::nullopt : gone(c.eval_file());
     }
     case Phase::extract: {
-      if (!io::Store::exists(c.store_dir())) return c.store_dir().string() + " is gone";
-      const auto store = io::Store::open(c.store_dir());
-      if (store.identity().dataset_hash != dataset::Dataset::open(c.dataset_file()).hash())
+      const auto view = view_store(c, state);
+      if (!view) return c.store_dir().string() + " is gone";
+      if (view->store.identity().dataset_hash != dataset::Dataset::open(c.dataset_file()).hash())
         return "the store is of another dataset";
-      if (const auto n = store.counts().pending; n > 0) return fmt::format("{} samples are missing", n);
+      if (const auto open = base::capture([&] { demand_settled(c, *view); })) return open->what();
       return std::nullopt;
     }
     case Phase::verify:
@@ -118,12 +164,12 @@ std::optional<std::string> why_not_done(const config::Config& config, const repo
     const auto earlier = state.phases.find(need);
     if (earlier == state.phases.end() || earlier->second.state != report::PhaseState::complete)
       return fmt::format("{} is not complete", report::phase_name(need));
-    if (earlier->second.since > record->second.since) return fmt::format("{} was done again", report::phase_name(need));
+    if (was_done_again(state, need, phase, record->second)) return fmt::format("{} was done again", report::phase_name(need));
   }
   if (const auto inputs = inputs_of(state, phase); !inputs.empty() && inputs != phase_inputs(config, phase))
     return "its configuration changed";
   std::optional<std::string> fault;
-  if (const auto error = base::capture([&] { fault = output_fault(config, phase, record->second.evidence); }))
+  if (const auto error = base::capture([&] { fault = output_fault(config, state, phase, record->second.evidence); }))
     return error->what();
   return fault;
 }

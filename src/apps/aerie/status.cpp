@@ -7,7 +7,9 @@
 #include <aerie/ckpt/checkpoint.hpp>
 #include <aerie/report/status.hpp>
 
+#include <algorithm>
 #include <chrono>
+#include <map>
 #include <thread>
 
 #include <fmt/format.h>
@@ -18,26 +20,39 @@
 #include "command_line.hpp"
 #include "commands.hpp"
 #include "phases.hpp"
+#include "slurm_queue.hpp"
 #include "store_view.hpp"
 
 namespace aerie::apps {
 namespace {
 using base::Json;
 
-Json store_json(const config::Config& config) {
-  const auto view = view_store(config);
+/// When a file of the store was last written: several jobs may share it, and only one of them writes the snapshot.
+Json last_write(const io::Store& store) {
+  double newest = 0;
+  for (const auto& part : store.parts()) {
+    struct stat st {};
+    if (::stat((store.path() / part.file).c_str(), &st) == 0)
+      newest = std::max(newest, static_cast<double>(st.st_mtim.tv_sec) + 1e-9 * static_cast<double>(st.st_mtim.tv_nsec));
+  }
+  return newest > 0 ? Json(newest) : Json{};
+}
+Json store_json(const config::Config& config, const report::RunState& state) {
+  const auto view = view_store(config, state);
   if (!view) return nullptr;
   Json failed = Json::array();
   for (const auto& f : view->failed)
     if (!f.excluded)
-      failed.push_back({{"sample", f.sample}, {"id", f.id}, {"reason", io::reason_name(f.reason)}, {"text", f.text}});
+      failed.push_back(
+          {{"sample", f.sample}, {"id", f.id}, {"reason", io::reason_name(f.reason)}, {"text", f.text}, {"decided", f.decided}});
   const auto& c = view->counts;
   return {{"total", c.total},
           {"done", c.done},
           {"failed", c.failed - view->excluded},
           {"missing", c.pending},
           {"excluded", view->excluded},
-          {"failed_samples", std::move(failed)}};
+          {"failed_samples", std::move(failed)},
+          {"last_write_unix", last_write(view->store)}};
 }
 Json checkpoint_json(const config::Config& config) {
   const auto newest = ckpt::latest(config.checkpoint_dir(), false);
@@ -68,6 +83,34 @@ Json or_null(const char* what, F&& f) {
   if (const auto error = base::capture([&] { out = f(); })) base::log_warning(fmt::format("{}: {}", what, error->what()));
   return out;
 }
+/// Complete phases that `aerie run` would do again.
+std::map<report::Phase, std::string> outdated_phases(const config::Config& config, const report::RunState& state) {
+  std::map<report::Phase, std::string> out;
+  for (const auto phase : pipeline) {
+    const auto record = state.phases.find(phase);
+    if (record == state.phases.end() || record->second.state != report::PhaseState::complete) continue;
+    if (const auto why = why_not_done(config, state, phase)) out[phase] = *why;
+  }
+  return out;
+}
+Json status_of(const std::string& run) {
+  config::Config config;
+  config.run_dir = run;
+  // The status of a run whose configuration is broken is still worth seeing.
+  bool configured = false;
+  if (std::filesystem::exists(config.run_dir / "aerie.toml")) {
+    const auto error = base::capture([&] { config = config::load(run); });
+    if (error) base::log_warning(error->what());
+    configured = !error;
+  }
+  report::RunState state;  // one that is damaged is told by build_status
+  static_cast<void>(base::capture([&] { state = report::replay(report::Ledger(run).read()); }));
+  report::Outside outside;
+  outside.queue = jobs_in_queue(state);
+  if (configured) outside.outdated = outdated_phases(config, state);
+  return report::build_status(run, or_null("store", [&] { return store_json(config, state); }),
+                              or_null("checkpoints", [&] { return checkpoint_json(config); }), outside);
+}
 }  // namespace
 
 int command_status(int argc, char** argv) {
@@ -86,13 +129,7 @@ int command_status(int argc, char** argv) {
   if (!phase.empty()) return print(phase_answer(run, phase)), 0;
   const bool terminal = ::isatty(STDOUT_FILENO) == 1;
   for (;;) {
-    config::Config config;
-    config.run_dir = run;
-    // The status of a run whose configuration is broken is still worth seeing.
-    if (std::filesystem::exists(config.run_dir / "aerie.toml"))
-      if (const auto error = base::capture([&] { config = config::load(run); })) base::log_warning(error->what());
-    const auto status = report::build_status(run, or_null("store", [&] { return store_json(config); }),
-                                             or_null("checkpoints", [&] { return checkpoint_json(config); }));
+    const auto status = status_of(run);
     if (watch && terminal && !json) std::fputs("\x1b[H\x1b[2J", stdout);
     print(json ? status.dump(watch ? -1 : 1) : report::format_status(status));
     if (!watch) return 0;

@@ -9,7 +9,6 @@
 #include <cstdlib>
 
 #include <fmt/format.h>
-#include <sys/wait.h>
 #include <CLI/CLI.hpp>
 
 #include "command_line.hpp"
@@ -18,6 +17,7 @@
 #include "phases.hpp"
 #include "prepare.hpp"
 #include "run_lock.hpp"
+#include "slurm_queue.hpp"
 
 namespace aerie::apps {
 namespace {
@@ -38,25 +38,6 @@ const std::vector<Stage>& stages() {
                                       {Phase::eval, "eval", "SUBMIT_EVAL", {"train"}},
                                       {Phase::export_, "export", "SUBMIT_EXPORT", {"train"}, "eval"}};
   return all;
-}
-
-struct Ended {
-  int code = 0;
-  std::string out;
-};
-/// Runs `words` with stdout caught.
-Ended capture_output(const std::vector<std::string>& words) {
-  std::string line;
-  for (const auto& w : words) line += shell_word(w) + " ";
-  Ended end;
-  FILE* pipe = ::popen((line + "</dev/null").c_str(), "r");
-  if (!pipe) throw base::IoError("cannot start " + words[0]);
-  char buffer[4096];
-  for (std::size_t n; (n = std::fread(buffer, 1, sizeof buffer, pipe)) > 0;) end.out.append(buffer, n);
-  const int status = ::pclose(pipe);
-  end.code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-  while (!end.out.empty() && end.out.back() == '\n') end.out.pop_back();
-  return end;
 }
 
 fs::path find_templates() {
@@ -169,20 +150,12 @@ std::vector<const Stage*> choose(const config::Config& c, Phase from, Phase to, 
 }
 
 /// Jobs of an earlier submission of this run that are still in the queue.
-void refuse_twice(const config::Config& c, const Chain& chain) {
-  std::string ids;
-  for (const auto& line : report::Ledger(c.run_dir).read()) {
-    if (line.value("kind", "") != "submit") continue;
-    ids.clear();
-    for (const auto& job : line.at("details").at("jobs")) ids += (ids.empty() ? "" : ",") + job.at("job").get<std::string>();
-  }
-  if (ids.empty()) return;
-  // Ids begin anew on a new cluster: the script tells whether a job is this run's.
-  const auto queued = capture_output({"sh", "-c", "squeue -h -o '%A %o' -j \"$1\" 2>/dev/null", "sh", ids});
-  std::istringstream in(queued.out);
+void refuse_twice(const report::RunState& state) {
+  const auto queue = jobs_in_queue(state);
+  if (!queue) return;  // sbatch will say what is wrong with Slurm
   std::string left;
-  for (std::string id, command; in >> id && std::getline(in >> std::ws, command);)
-    if (command.starts_with(chain.jobs().string() + "/")) left += (left.empty() ? "" : " ") + id;
+  for (const auto& j : state.jobs)
+    if (report::find_job(*queue, j.job)) left += (left.empty() ? "" : " ") + j.job;
   if (!left.empty())
     throw base::RefusedError(fmt::format("jobs of this run are still in the queue: {}", left),
                              fmt::format("wait for them, or `scancel {}`", left));
@@ -214,11 +187,21 @@ void make_ready(const config::Config& c, bool dry) {
     }
   }
 }
+
+/// "12=15": job 15 took the place of job 12.
+void record_replacement(const std::string& run, const std::string& pair) {
+  const auto equals = pair.find('=');
+  if (equals == std::string::npos || equals == 0 || equals + 1 == pair.size())
+    throw base::ConfigError(fmt::format("--replaced {} is not OLD=NEW", pair), "the ids of two jobs, for example 12=15");
+  if (!fs::is_directory(run)) throw base::MissingInputError(run + ": no run directory", "check RUN");
+  report::Ledger(run).submitted({{"job", pair.substr(equals + 1)}, {"replaces", pair.substr(0, equals)}});
+}
 }  // namespace
 
 int command_submit(int argc, char** argv) {
   CLI::App app("Submits what is not done yet as a chain of Slurm jobs.", "aerie submit");
   std::string run, site_flag, from = "extract", to = "export";
+  std::string replaced;
   bool dry = false, reset = false;
   int array = 0;
   app.add_option("RUN,--run", run, "the run directory")->required();
@@ -228,7 +211,9 @@ int command_submit(int argc, char** argv) {
   auto* array_option = app.add_option("--array", array, "extract as an array of this many one-node jobs that share the store");
   app.add_flag("--dry-run", dry, "print what would be submitted; write and submit nothing");
   app.add_flag("--reset-attempts", reset, "after a repair: forget attempts that made no progress");
+  app.add_option("--replaced", replaced, "OLD=NEW, for job scripts: record that job NEW took the place of OLD; submits nothing");
   if (!parse_command_line(app, argc, argv)) return 0;
+  if (!replaced.empty()) return record_replacement(run, replaced), 0;
   if (array_option->count() > 0 && array < 1) throw base::ConfigError(fmt::format("--array is {}, but must be positive", array));
   const auto first = stage_phase(from), last = stage_phase(to);
   if (first > last)
@@ -253,8 +238,8 @@ int command_submit(int argc, char** argv) {
     }
     return 0;
   }
-  refuse_twice(c, chain);
   report::Ledger ledger(c.run_dir);
+  refuse_twice(report::replay(ledger.read()));
   if (reset) ledger.decision("reset-attempts", base::Json::object());
   chain.write(todo);
   base::Json jobs = base::Json::array();

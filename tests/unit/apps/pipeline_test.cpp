@@ -7,6 +7,7 @@
 
 #include <aerie/interchange/vocab_map.hpp>
 #include <aerie/io/store.hpp>
+#include <aerie/report/ledger.hpp>
 
 #include "fixture.hpp"
 
@@ -51,7 +52,8 @@ TEST_F(Pipeline, undecided_failures_are_named_with_the_command) {
   run.mark_extracted();
   const auto refused = aerie("run " + run.name() + " --from verify --to verify");
   EXPECT_EQ(refused.code, 65);
-  EXPECT_NE(refused.err.find("2 failed samples wait for a decision: s4 (NONFINITE), s5 (NONFINITE)"), std::string::npos)
+  EXPECT_NE(refused.err.find("2 samples failed and nobody has decided about them: s4 (NONFINITE), s5 (NONFINITE)"),
+            std::string::npos)
       << refused.err;
   EXPECT_NE(refused.err.find("aerie accept-missing " + run.name() + " --ids s4,s5 --reason TEXT"), std::string::npos)
       << refused.err;
@@ -69,6 +71,62 @@ TEST_F(Pipeline, undecided_failures_are_named_with_the_command) {
   EXPECT_EQ(again.code, 0);
   EXPECT_EQ(run.ledger().size(), lines);
   EXPECT_NE(again.out.find("3 done, 2 failed, 1 excluded by rule, 0 missing, of 6"), std::string::npos) << again.out;
+}
+
+TEST_F(Pipeline, a_phase_done_again_with_the_same_result_outdates_nothing) {
+  run.make_store({0, 1, 2, 4, 5});
+  run.mark_extracted();
+  report::Ledger ledger(run.path());
+  const auto extracted = [&](const char* state) {
+    ledger.phase(report::Phase::extract, report::PhaseState::complete,
+                 {{"store_uuid", "u"}, {"store_state", state}, {"samples", 0}});
+  };
+  const auto verify = [&] { return aerie("status " + run.name() + " --phase verify").out; };
+  extracted("a");
+  ASSERT_EQ(aerie("run " + run.name() + " --from verify --to verify").code, 0);
+  EXPECT_EQ(verify(), "complete\n");
+  extracted("a");
+  EXPECT_EQ(verify(), "complete\n") << "nothing was left to do: not a sample is another";
+  ledger.phase(report::Phase::extract, report::PhaseState::interrupted);
+  EXPECT_EQ(verify(), "extract is not complete\n");
+  extracted("a");
+  EXPECT_EQ(verify(), "complete\n");
+  extracted("b");
+  EXPECT_EQ(verify(), "extract was done again\n");
+  extracted("a");
+  EXPECT_EQ(verify(), "complete\n") << "back to what was verified";
+  ledger.phase(report::Phase::extract, report::PhaseState::complete, {{"tokens", 20}});
+  EXPECT_EQ(verify(), "extract was done again\n") << "evidence that does not tell what was made";
+}
+
+TEST_F(Pipeline, status_shows_what_is_outdated) {
+  run.make_store({0, 1, 2}, {4, 5});
+  run.mark_extracted();
+  ASSERT_EQ(aerie("accept-missing " + run.name() + " --all-failed --reason test").code, 0);
+  ASSERT_EQ(aerie("run " + run.name() + " --from verify --to vocab").code, 0);
+  const auto outdated = [&](const std::string& phase) {
+    const auto status = aerie("status --json " + run.name()).json();
+    for (const auto& p : status.at("phases"))
+      if (p.at("phase") == phase) return p.at("outdated").is_null() ? "no" : p.at("outdated").get<std::string>();
+    return std::string("none");
+  };
+  for (const auto* phase : {"prepare", "extract", "verify", "vocab", "train"}) EXPECT_EQ(outdated(phase), "no") << phase;
+  const auto toml = test::read(run.path() / "aerie.toml");
+  test::write(run.path() / "aerie.toml", std::string(toml).replace(toml.find("vocab_size = 3"), 14, "vocab_size = 2"));
+  EXPECT_EQ(outdated("vocab"), "its configuration changed");
+  EXPECT_EQ(outdated("verify"), "no");
+  EXPECT_NE(aerie("status " + run.name()).out.find("vocab      complete, outdated: its configuration changed;"),
+            std::string::npos)
+      << aerie("status " + run.name()).out;
+  test::write(run.path() / "aerie.toml", toml);
+  EXPECT_EQ(outdated("vocab"), "no");
+  // A failure of another kind than the one decided about.
+  report::Ledger(run.path()).sample_failed(4, "s4", "TARGET", "");
+  report::Ledger(run.path()).sample_failed(4, "s4", "NONFINITE", "");
+  EXPECT_NE(outdated("extract").find("1 sample failed and nobody has decided about it: s4"), std::string::npos)
+      << outdated("extract");
+  const auto status = aerie("status --json " + run.name()).json();
+  EXPECT_EQ(status.at("next").at("command"), "aerie accept-missing " + run.name() + " --ids s4 --reason TEXT");
 }
 
 TEST_F(Pipeline, a_damaged_store_is_not_completed) {

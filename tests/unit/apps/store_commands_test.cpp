@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include <fmt/format.h>
+
 #include "fixture.hpp"
 
 namespace {
@@ -193,13 +195,68 @@ TEST_F(Commands, accept_missing_records_a_decision) {
   const auto line = run.ledger().back();
   EXPECT_EQ(line.at("kind"), "decision");
   EXPECT_EQ(line.at("what"), "accept-missing");
-  EXPECT_EQ(line.at("details").at("ids"), (base::Json{"s4", "s2"}));
+  EXPECT_EQ(line.at("details").at("ids"), (base::Json{"s2", "s4"}));
   EXPECT_EQ(line.at("details").at("count"), 2);
   EXPECT_EQ(line.at("details").at("reason"), "the node was hot");
   ASSERT_EQ(accept("--all-failed --reason why").code, 0);
   EXPECT_EQ(run.ledger().back().at("details").at("ids"), base::Json::array({"s5"}));  // neither the excluded nor the decided
   EXPECT_NE(accept("--all-failed --reason why").out.find("nothing to decide"), std::string::npos);
   EXPECT_EQ(run.ledger().size(), before + 2);
+}
+
+TEST_F(Commands, accept_missing_by_file_and_one_by_one) {
+  run.make_store({0, 1}, {2, 4, 5});
+  const auto accept = [&](const std::string& more) { return aerie("accept-missing " + run.name() + " --reason why " + more); };
+  test::write(dir / "ids", "s2\r\n\ns0\n");
+  const auto wrong = accept("--ids-file " + (dir / "ids").string());
+  EXPECT_EQ(wrong.code, 65);
+  EXPECT_NE(wrong.err.find("'s0' is not among the failed samples"), std::string::npos) << wrong.err;
+  EXPECT_EQ(accept("--id s2,s4").code, 65) << "--id is taken as it is";
+  EXPECT_EQ(accept("--ids-file " + (dir / "none").string()).code, 66);
+  test::write(dir / "ids", "s2\r\n\ns5\n");
+  ASSERT_EQ(accept("--id s5 --ids-file " + (dir / "ids").string()).code, 0);
+  EXPECT_EQ(run.ledger().back().at("details").at("ids"), (base::Json{"s2", "s5"}));
+}
+
+TEST_F(Commands, a_failure_that_was_not_recorded_is_recorded_before_it_is_decided) {
+  run.make_store({0, 1, 2}, {4, 5});
+  std::string kept;  // as a job leaves it that was killed before it could write its lines
+  for (const auto& line : run.ledger())
+    if (line.at("kind") != "sample-failed" || line.at("id") != "s4") kept += line.dump() + "\n";
+  test::write(run.path() / "ledger.jsonl", kept);
+  ASSERT_EQ(aerie("accept-missing " + run.name() + " --all-failed --reason why").code, 0);
+  const auto lines = run.ledger();
+  ASSERT_GE(lines.size(), 2U);
+  EXPECT_EQ(lines.at(lines.size() - 2).at("id"), "s4");
+  EXPECT_EQ(lines.at(lines.size() - 2).at("reason"), "NONFINITE");
+  const auto samples = aerie("status --json " + run.name()).json().at("samples");
+  for (const auto& f : samples.at("failed_samples")) EXPECT_TRUE(f.at("decided").get<bool>()) << f;
+}
+
+TEST_F(Commands, ledger_filters_and_follows) {
+  run.make_store({0}, {4});
+  const auto ledger = [&](const std::string& more) { return aerie("ledger " + run.name() + " " + more); };
+  run.mark_extracted();
+  const auto all = ledger("");
+  EXPECT_EQ(std::count(all.out.begin(), all.out.end(), '\n'), 3) << all.out;
+  const auto phases = ledger("--kind phase,todo");
+  EXPECT_EQ(std::count(phases.out.begin(), phases.out.end(), '\n'), 2) << phases.out;
+  EXPECT_EQ(phases.out.find("s4"), std::string::npos);
+  const auto wrong = ledger("--kind fase");
+  EXPECT_EQ(wrong.code, 2);
+  EXPECT_NE(wrong.err.find("did you mean 'phase'?"), std::string::npos) << wrong.err;
+  // Following: the lines that are there, then those that come; INT ends it well, and so does a reader that has gone.
+  const auto follow = test::shell(
+      fmt::format("{0} ledger {1} --follow > {2}/seen & p=$!; while ! grep -q s4 {2}/seen; do sleep 0.02; done; {0} "
+                  "accept-missing {1} --ids s4 "
+                  "--reason why >/dev/null; while ! grep -q accept-missing {2}/seen; do sleep 0.02; done; kill -INT $p; wait $p",
+                  AERIE_BIN, run.name(), dir.path().string()));
+  EXPECT_EQ(follow.code, 0) << follow.err;
+  const auto seen = test::read(dir / "seen");
+  EXPECT_EQ(std::count(seen.begin(), seen.end(), '\n'), 4) << seen;
+  const auto piped =
+      test::shell(fmt::format("timeout 20 bash -c 'set -o pipefail; {} ledger {} --follow | head -1'", AERIE_BIN, run.name()));
+  EXPECT_EQ(piped.code, 0) << piped.err;
 }
 
 }  // namespace

@@ -3,6 +3,8 @@
 // refuses. That the jobs do their work is for tests/slurm, on a real Slurm.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include <fmt/format.h>
 
 #include <aerie/report/ledger.hpp>
@@ -27,7 +29,7 @@ class Submit : public testing::Test {
          fmt::format(
              "echo \"$@\" >> {0}/calls; n=$(wc -l < {0}/calls); [ \"$n\" != \"${{FAIL_AT:-0}}\" ] || exit 1; echo $((40 + n))",
              dir.path().string()));
-    fake("squeue", fmt::format("cat {}/queue 2>/dev/null", dir.path().string()));
+    fake("squeue", fmt::format("echo \"$@\" >> {0}/asked; cat {0}/queue 2>/dev/null; exit 0", dir.path().string()));
     fake("scancel", fmt::format("echo \"$@\" > {}/cancelled", dir.path().string()));
   }
   void fake(const std::string& name, const std::string& script) {
@@ -38,6 +40,20 @@ class Submit : public testing::Test {
   test::Ended submit(const std::string& flags = "", const std::string& environment = "") {
     return test::shell(fmt::format("{} PATH={}:$PATH {} submit {} --site {} {}", environment, bin.string(), AERIE_BIN, run.name(),
                                    (dir / "site.env").string(), flags));
+  }
+  /// What squeue says; RUN stands for the run directory.
+  void queue(const std::vector<std::string>& rows) {
+    std::string text;
+    for (auto row : rows) {
+      if (const auto at = row.find("RUN/"); at != std::string::npos) row.replace(at, 3, run.name());
+      text += row + "\n";
+    }
+    test::write(dir / "queue", text);
+  }
+  base::Json status() {
+    const auto e = test::shell(fmt::format("PATH={}:$PATH {} status --json {}", bin.string(), AERIE_BIN, run.name()));
+    EXPECT_EQ(e.code, 0) << e.err;
+    return e.json();
   }
   std::string calls() const { return test::read(dir / "calls"); }
   std::string script(const std::string& name) const { return test::read(run.path() / "jobs" / (name + ".sbatch")); }
@@ -130,12 +146,49 @@ TEST_F(Submit, refuses_what_cannot_go_well) {
 
 TEST_F(Submit, a_second_chain_is_refused_while_the_first_is_queued) {
   ASSERT_EQ(submit().code, 0);
-  test::write(dir / "queue", fmt::format("43 {}/jobs/train.sbatch\n99 /elsewhere/train.sbatch\n", run.name()));
+  queue({"43|43|PENDING|0|RUN/jobs/train.sbatch|", "99|99|RUNNING|0|/elsewhere/train.sbatch|",
+         "44|44|RUNNING|0|/elsewhere/eval.sbatch|"});
   const auto again = submit();
   EXPECT_EQ(again.code, 78);
   EXPECT_NE(again.err.find("scancel 43`"), std::string::npos) << again.err;
+  EXPECT_NE(test::read(dir / "asked").find(" -j 41,42,43,44,45 "), std::string::npos) << test::read(dir / "asked");
   test::write(dir / "queue", "");
   EXPECT_EQ(submit().code, 0);
+}
+
+TEST_F(Submit, status_knows_the_jobs_and_waits_for_them) {
+  status();
+  EXPECT_FALSE(std::filesystem::exists(dir / "asked")) << "Slurm was asked though there is nothing to ask";
+  ASSERT_EQ(submit("--array 3").code, 0);
+  std::filesystem::remove(dir / "asked");
+  queue({"41_[1-2]|41|PENDING|0|RUN/jobs/extract.sbatch|", "41_0|46|RUNNING|0|RUN/jobs/extract.sbatch|",
+         "42|42|PENDING|0|RUN/jobs/finalize.sbatch|", "43|43|RUNNING|0|/elsewhere/train.sbatch|",
+         "44|44|CANCELLED|0|RUN/jobs/eval.sbatch|"});
+  auto s = status();
+  std::string states;
+  for (const auto& j : s.at("jobs"))
+    states += j.at("phase").get<std::string>() + j.at("job").get<std::string>() + j.at("state").get<std::string>() + " ";
+  EXPECT_EQ(states, "extract41RUNNING verify42PENDING train43ENDED eval44ENDED export45ENDED ") << "43 is another cluster's";
+  EXPECT_EQ(s.at("next").at("command"), "squeue -j 41,42");
+  const auto asked = test::read(dir / "asked");
+  EXPECT_EQ(std::count(asked.begin(), asked.end(), '\n'), 1) << "one call for all jobs: " << asked;
+  // The job that took another's place, as a job script records it.
+  EXPECT_EQ(submit("--replaced 42").code, 2);
+  ASSERT_EQ(submit("--replaced 42=60").code, 0);
+  queue({"60|60|PENDING|0|RUN/jobs/finalize.sbatch|"});
+  s = status();
+  EXPECT_EQ(s.at("jobs").at(1), (base::Json{{"phase", "verify"}, {"job", "60"}, {"state", "PENDING"}}));
+  const auto again = submit();
+  EXPECT_EQ(again.code, 78);
+  EXPECT_NE(again.err.find("scancel 60`"), std::string::npos) << again.err;
+  // Forgotten jobs are errors of squeue when one alone is asked for; any other error tells nothing.
+  fake("squeue", "echo 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1");
+  EXPECT_EQ(status().at("jobs").at(1).at("state"), "ENDED");
+  fake("squeue", "echo 'slurm_load_jobs error: Unable to contact slurm controller' >&2; exit 1");
+  EXPECT_TRUE(status().at("jobs").at(1).at("state").is_null());
+  EXPECT_NE(status().at("next").at("command").get<std::string>().find("aerie run"), std::string::npos);
+  fake("squeue", "sleep 60");
+  EXPECT_TRUE(status().at("jobs").at(1).at("state").is_null()) << "a controller that does not answer";
 }
 
 TEST_F(Submit, a_chain_that_breaks_off_is_cancelled) {
