@@ -57,7 +57,8 @@ def cut_short(lab, prepared):
     ends(lab, ["run", prepared, "--target.path", target, "--to", "extract"], 65, path, "data ends at")
 
 
-def rejected_role(lab):
+def strict_lab(lab, samples=6):
+    """The lab with a template that rejects a role, and a few conversations, the third of which ("alien-role") has it."""
     target = other_target(lab, "strict")
     path = os.path.join(target, "tokenizer_config.json")
     with open(path, encoding="utf-8") as f:
@@ -68,15 +69,20 @@ def rejected_role(lab):
         json.dump(config, f)
     conversations = os.path.join(lab.folder, "roles.jsonl")
     with gzip.open(lab.train, "rt", encoding="utf-8") as f, open(conversations, "w", encoding="utf-8") as out:
-        lines = f.read().splitlines()[:6]
+        lines = f.read().splitlines()[:samples]
         bad = json.loads(lines[2])
         bad["id"], bad["messages"][0]["role"] = "alien-role", "alien"
         lines[2] = json.dumps(bad)
         out.write("\n".join(lines) + "\n")
     strict = Lab.__new__(Lab)
     strict.__dict__ = dict(lab.__dict__, target=target, train=conversations)
+    return strict
+
+
+def rejected_role(lab):
+    strict = strict_lab(lab)
     run = strict.init("roles")
-    ends(lab, ["run", run, "--to", "extract"], 65, "alien-role", "BAD_INPUT", "accept-missing", f"{conversations}:3", "unknown role alien")
+    ends(lab, ["run", run, "--to", "extract"], 65, "alien-role", "BAD_INPUT", "accept-missing", f"{strict.train}:3", "unknown role alien")
     ends(lab, ["accept-missing", run, "--ids", "alien-role", "--reason", "a test"], 0)
     ends(lab, ["run", run, "--to", "verify"], 0)
 
