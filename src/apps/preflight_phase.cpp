@@ -1,67 +1,151 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "preflight_phase.hpp"
 
-#include <aerie/base/error.hpp>
-#include <aerie/base/file.hpp>
-#include <aerie/base/hash.hpp>
-#include <aerie/base/host.hpp>
-#include <aerie/base/log.hpp>
-#include <aerie/base/version.hpp>
-#include <aerie/preflight/preflight.hpp>
-
+#include <algorithm>
 #include <cstdio>
 #include <filesystem>
 #include <system_error>
 
 #include <fmt/format.h>
 
+#include <aerie/base/error.hpp>
+#include <aerie/base/file.hpp>
+#include <aerie/base/hash.hpp>
+#include <aerie/base/host.hpp>
+#include <aerie/base/log.hpp>
+#include <aerie/base/version.hpp>
+#include <aerie/node/gpu.hpp>
+#include <aerie/preflight/preflight.hpp>
+
+#include "preflight_nccl.hpp"
+#include "preflight_needs.hpp"
+#include "shell_word.hpp"
 #include "version_record.hpp"
 
 namespace aerie::apps {
 namespace {
+namespace fs = std::filesystem;
+using preflight::Finding;
+using preflight::Result;
+
+fs::path program_beside(const std::string& name) {
+  std::error_code none;
+  return fs::read_symlink("/proc/self/exe", none).parent_path() / name;
+}
+
 /// The build and the libraries it loaded here. This program's bytes and its siblings' sizes tell two builds of one version apart.
 std::string version_here() {
-  namespace fs = std::filesystem;
   auto text = version_record().dump() + base::read_text("/proc/self/exe");
   for (const auto* sibling : {"aerie", "aerie-extract", "aerie-train", "aerie-eval", "aerie-export"}) {
     std::error_code none;
-    const auto size = fs::file_size(fs::read_symlink("/proc/self/exe").parent_path() / sibling, none);
+    const auto size = fs::file_size(program_beside(sibling), none);
     text += fmt::format(" {} {}", sibling, none ? 0 : size);
   }
   return fmt::format("{}, {}", base::producer(), base::xxh3_128_tagged(text));
 }
-}  // namespace
 
-int preflight_phase(const ProgramContext& context, const PreflightFlags& flags) {
-  preflight::Request request;
-  request.run = context.config.run_dir;
-  request.version = version_here();
-  request.locks = context.config.run.locks != "none";
-  request.nodes = flags.nodes;
-  if (const auto end = stop::StopToken::end_time_from_environment()) request.seconds_left = *end - base::unix_now();
-  request.warning_s = flags.warning_s;
-  const auto findings = preflight::examine(context.world, request, [&] {
-    if (context.stop.agree(context.world) == stop::Request::stop)  // collective over world
-      throw base::StopRequested("stopped in preflight: " + context.stop.reason(), "run the same command again");
-  });
-  const bool ok = preflight::all_ok(findings);
+preflight::Request request_of(const ProgramContext& context, const PreflightFlags& flags) {
+  const auto& c = context.config;
+  preflight::Request r;
+  r.run = c.run_dir;
+  r.version = version_here();
+  r.recover_command = "aerie recover " + shell_word(c.run_dir.string());
+  r.locks = c.run.locks != "none";
+  r.nodes = flags.nodes;
+  r.gpus = flags.gpus;
+  if (const auto end = stop::StopToken::end_time_from_environment()) r.seconds_left = *end - base::unix_now();
+  r.warning_s = flags.warning_s;
+  r.limits.min_bandwidth = flags.min_bandwidth_gb * 1e9;
+  r.limits.clock_s = flags.clock_bound_s;
+  return r;
+}
+
+/// What only the checks before a phase need.
+void add_phase(const config::Config& c, const PreflightFlags& flags, preflight::Request& r) {
+  r.libraries = libraries_of(program_beside("aerie-train"));
+  if (c.target.device != "cpu") r.gpu_network = nccl_network();
+  const bool on_gpu = c.target.device == "cuda" || (r.gpu_network && !node::look_at_gpus().visible().empty());
+  r.needs = phase_needs(c, flags.phase, on_gpu);
+  r.needs.ranks_per_node = std::max(std::int64_t{1}, flags.ranks_per_node);
+}
+
+/// Passed checks in short: a line of the ledger should not hold every GPU of a large job.
+base::Json for_the_ledger(base::Json all) {
+  for (auto& check : all.at("checks"))
+    if (check.at("result") == "PASS") check.erase("details"), check.erase("advice"), check.erase("hosts");
+  return all;
+}
+
+void print(const ProgramContext& context, const std::vector<Finding>& findings, const base::Json& all) {
+  std::fputs((context.json ? all.dump(1) + "\n" : preflight::format_table(findings)).c_str(), stdout);
+  std::fflush(stdout);
+}
+
+/// Throws 69 for what `findings` and `strict` come to. The same on all ranks.
+int verdict(const std::vector<Finding>& findings, bool strict) {
+  for (const auto least : {Result::fail, Result::warn}) {
+    if (least == Result::warn && !strict) break;
+    for (const auto& f : findings) {
+      if (f.result < least) continue;
+      const auto exclude = f.hosts.empty() ? "" : fmt::format("; or submit with --exclude={}", fmt::join(f.hosts, ","));
+      throw base::Error(base::ExitCode::preflight, fmt::format("preflight: {}: {}", f.check, f.seen.front()), f.advice + exclude);
+    }
+  }
+  return 0;
+}
+
+int before(const ProgramContext& context, const PreflightFlags& flags, const std::function<void()>& poll) {
+  auto request = request_of(context, flags);
+  add_phase(context.config, flags, request);
+  const auto findings = preflight::examine(context.world, request, poll);
+  auto all = preflight::to_json(findings);
+  const auto result = preflight::worst(findings);
+  all["result"] = preflight::result_name(result);
+  all["strict"] = flags.strict;
   if (context.world.is_root()) {
-    std::fputs((context.json ? preflight::to_json(findings).dump(1) + "\n" : preflight::format_table(findings)).c_str(), stdout);
-    std::fflush(stdout);
+    print(context, findings, all);
+    const bool ok = result == Result::pass || (result == Result::warn && !flags.strict);
     // Where the run directory is the trouble the record has no place; the table has told it.
     const auto error = base::capture([&] {
       context.ledger.phase(report::Phase::preflight, ok ? report::PhaseState::complete : report::PhaseState::failed,
-                           preflight::to_json(findings));
+                           for_the_ledger(all));
     });
     if (error) base::log_warning(error->what());
   }
-  if (ok) return 0;
-  for (const auto& f : findings) {
-    if (f.ok) continue;
-    const auto exclude = f.hosts.empty() ? "" : fmt::format("; or submit with --exclude={}", fmt::join(f.hosts, ","));
-    throw base::Error(base::ExitCode::preflight, fmt::format("preflight: {}: {}", f.check, f.text), f.advice + exclude);
+  return verdict(findings, flags.strict);
+}
+
+int after(const ProgramContext& context, const PreflightFlags& flags, const std::function<void()>& poll) {
+  const std::vector<Finding> findings{preflight::examine_after(context.world, request_of(context, flags), flags.wait_s, poll)};
+  auto all = preflight::to_json(findings);
+  all["result"] = preflight::result_name(findings[0].result);
+  all["strict"] = flags.strict;
+  all["after"] = flags.after;
+  if (context.world.is_root()) {
+    if (!flags.quiet) print(context, findings, all);
+    for (const auto& line : findings[0].seen)
+      if (findings[0].result != Result::pass) base::log_warning("after " + flags.after + ": " + line);
+    auto evidence = findings[0].details;
+    if (!evidence.at("nodes").empty()) {
+      evidence["phase"] = flags.after;
+      evidence["result"] = all["result"];
+      context.ledger.evidence("gpu-memory", evidence);
+    }
   }
-  return 0;
+  return verdict(findings, flags.strict);
+}
+}  // namespace
+
+int preflight_phase(const ProgramContext& context, const PreflightFlags& flags) {
+  if (!flags.after.empty() && !flags.phase.empty())
+    throw base::ConfigError("--phase and --after do not go together", "--phase looks ahead, --after back");
+  if (flags.gpus < 0 || flags.nodes < 0 || flags.wait_s < 0 || flags.min_bandwidth_gb < 0 || flags.clock_bound_s <= 0)
+    throw base::ConfigError("a number of preflight's flags is negative", "0 means: not asked for");
+  const auto poll = [&] {
+    if (context.stop.agree(context.world) == stop::Request::stop)  // collective over world
+      throw base::StopRequested("stopped in preflight: " + context.stop.reason(), "run the same command again");
+  };
+  return flags.after.empty() ? before(context, flags, poll) : after(context, flags, poll);
 }
 
 }  // namespace aerie::apps

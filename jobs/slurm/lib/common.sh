@@ -187,10 +187,30 @@ confirm() {
   requeue 1
 }
 
-# preflight: are the nodes of this job fit to work? One rank on each.
-preflight() { launch "$SLURM_JOB_NUM_NODES" 1 aerie-preflight --run "$RUN" --nodes "$SLURM_JOB_NUM_NODES" --warning "${AERIE_WARNING:-300}"; }
+# ranks: of the phase's program on each node.
+ranks() { echo "${AERIE_RANKS_PER_NODE:-$GPUS_PER_NODE}"; }
+# gpus: that the job was given on each node; 0: none, or Slurm does not say.
+gpus() { echo "${AERIE_GPUS:-${SLURM_GPUS_ON_NODE:-0}}"; }
+
+# preflight: are the nodes of this job fit to work? One rank on each. AERIE_PREFLIGHT: more flags, as --strict or --min-bandwidth 10.
+preflight() {
+  # shellcheck disable=SC2086  # words on purpose
+  launch "$SLURM_JOB_NUM_NODES" 1 aerie-preflight --run "$RUN" --nodes "$SLURM_JOB_NUM_NODES" --warning "${AERIE_WARNING:-300}" \
+    --gpus "$(gpus)" --phase "$phase" --ranks-per-node "$(ranks)" ${AERIE_PREFLIGHT:-}
+}
+
+# after: is the GPUs' memory free again? For the record: whatever comes of it, the phase has ended as it has.
+after() {
+  [ "$(gpus)" != 0 ] || return 0
+  local rc=0 n=$SLURM_JOB_NUM_NODES program=(aerie-preflight --run "$RUN" --after "$phase")
+  case ${LAUNCHER:-srun} in
+    mpirun) mpirun -q -n "$n" --map-by ppr:1:node "${AERIE_WRAP[@]}" "${program[@]}" || rc=$? ;;
+    *) srun --mpi=pmix -N"$n" -n"$n" "${AERIE_WRAP[@]}" "${program[@]}" || rc=$? ;;
+  esac
+  [ "$rc" = 0 ] || say "the look at the GPUs' memory ended with $rc"
+}
 
 # mpi PROGRAM ARGS...: one rank per GPU (or AERIE_RANKS_PER_NODE) on every node of the job.
-mpi() { launch "$SLURM_JOB_NUM_NODES" "${AERIE_RANKS_PER_NODE:-$GPUS_PER_NODE}" "$@"; }
+mpi() { launch "$SLURM_JOB_NUM_NODES" "$(ranks)" "$@"; }
 # solo PROGRAM ARGS...: one process.
 solo() { launch 1 1 "$@"; }
