@@ -3,7 +3,8 @@
 
     pipeline.py --aerie build/cpu/bin/aerie --source . [--keep DIR]
 
-1. straight on 2 ranks: every sample in the store, checkpoints, exports, eval.json, the ledger; a second run changes nothing;
+1. straight on 2 ranks: every sample in the store, checkpoints, exports, eval.json, the ledger; a second run changes nothing; with
+   --fake-nvml LIBRARY the machine shows GPUs, and the record says after each phase that their memory is free;
 2. all ranks killed with SIGKILL in mid-extraction, again in mid-training, the same command each time: the same bits as 1;
 3. on 1 and on 4 ranks: the same bits as 1.
 This driver uses the standard library only; the store is read by read_store.py in AERIE_PYTHON (h5py, xxhash).
@@ -52,7 +53,7 @@ def check(holds, claim):
 class Lab:
     """The programs, the input and a folder for the runs."""
 
-    def __init__(self, aerie, source, folder):
+    def __init__(self, aerie, source, folder, fake_nvml=None):
         self.aerie, self.source, self.folder = os.path.abspath(aerie), source, folder
         self.target = os.path.join(folder, "target")
         self.train, self.eval = os.path.join(folder, "train.jsonl.gz"), os.path.join(folder, "eval.jsonl.gz")
@@ -62,6 +63,12 @@ class Lab:
         self.env = dict(os.environ, OMP_NUM_THREADS="1", OMPI_MCA_rmaps_base_oversubscribe="1", OMPI_MCA_mpi_yield_when_idle="1",
                         OMPI_MCA_hwloc_base_binding_policy="none", PATH=os.path.dirname(self.aerie) + os.pathsep + os.environ["PATH"])
         self.env.pop("AERIE_FAULT", None)
+        self.fake_gpus = fake_nvml is not None
+        if fake_nvml:
+            gpus = os.path.join(folder, "gpus.json")
+            with open(gpus, "w", encoding="utf-8") as f:
+                json.dump({"gpus": [{"uuid": "GPU-0"}, {"uuid": "GPU-1"}]}, f)
+            self.env |= {"AERIE_NVML": fake_nvml, "AERIE_FAKE_NVML": gpus}
         own = os.path.join(source, ".deps", "venv", "bin", "python")
         if "AERIE_PYTHON" not in self.env and os.path.exists(own):
             self.env["AERIE_PYTHON"] = own
@@ -293,6 +300,10 @@ def straight(lab):
     store = check_whole(lab, run)
     expected = [f"step-{s:08d}" for s in range(SAVE_EVERY, STEPS + 1, SAVE_EVERY)]
     check(checkpoints(run) == expected, f"checkpoints are {checkpoints(run)}, not {expected}")
+    if lab.fake_gpus:
+        freed = [line["details"] for line in ledger(run) if line["kind"] == "evidence" and line["what"] == "gpu-memory"]
+        check([d["phase"] for d in freed] == ["extract", "train", "eval"], f"ledger: evidence gpu-memory is {freed}")
+        check(all(d["result"] == "PASS" and len(d["nodes"][0]["gpus"]) == 2 for d in freed), f"ledger: evidence gpu-memory is {freed}")
     before = {name: newest_change(os.path.join(run, name)) for name in ("store/parts", "checkpoints", "export")}
     lab.run(run, 2)
     after = {name: newest_change(os.path.join(run, name)) for name in before}
@@ -337,12 +348,13 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--aerie", required=True)
     parser.add_argument("--source", required=True)
+    parser.add_argument("--fake-nvml", help="a library that stands for NVML")
     parser.add_argument("--keep", help="work in this folder and leave it behind")
     options = parser.parse_args()
     folder = options.keep or tempfile.mkdtemp(prefix="aerie-e2e-")
     os.makedirs(folder, exist_ok=True)
     failures, outcome = 0, {}
-    lab = Lab(options.aerie, options.source, folder)
+    lab = Lab(options.aerie, options.source, folder, options.fake_nvml)
 
     def stage(name, action):
         nonlocal failures

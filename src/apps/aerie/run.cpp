@@ -2,6 +2,7 @@
 // `aerie run`: every phase that is not done, on this machine or inside an allocation, one after another.
 #include <aerie/base/error.hpp>
 #include <aerie/base/log.hpp>
+#include <aerie/node/gpu.hpp>
 
 #include <algorithm>
 #include <csignal>
@@ -70,7 +71,21 @@ class Pipeline {
     auto argv = launcher_words(c_, ranks);
     argv.insert(argv.end(), {path.string(), "--run", c_.run_dir.string()});
     argv.insert(argv.end(), flags_.begin(), flags_.end());
-    return run_child(argv, {.environment = launcher_environment(ranks), .soft_stop = true});
+    const auto result = run_child(argv, {.environment = launcher_environment(ranks), .soft_stop = true});
+    if (result.code == 0 && !result.asked && phase != Phase::export_) look_at_gpu_memory(phase);
+    return result;
+  }
+
+  /// Is the GPUs' memory free again? For the record: whatever comes of it, the phase has ended as it has.
+  void look_at_gpu_memory(Phase phase) {
+    const auto path = program_directory() / "aerie-preflight";
+    if (node::look_at_gpus().visible().empty() || !fs::exists(path)) return;
+    auto argv = launcher_words(c_, ranks_);
+    argv.insert(argv.end(),
+                {path.string(), "--run", c_.run_dir.string(), "--after", std::string(report::phase_name(phase)), "--quiet"});
+    argv.insert(argv.end(), flags_.begin(), flags_.end());
+    const auto result = run_child(argv, {.environment = launcher_environment(ranks_), .soft_stop = true});
+    if (result.code != 0) base::log_warning(fmt::format("the look at the GPUs' memory ended with {}", result.code));
   }
   const config::Config& c_;
   int ranks_;
