@@ -30,7 +30,7 @@ base::Json gpu_json(const node::Gpu& g) {
           {"memory_used_bytes", number(g.memory_used)}};
 }
 
-/// "8 x NVIDIA H200 140 GiB": equal texts are GPUs of one kind.
+/// "NVIDIA H200 140 GiB": equal texts are GPUs of one kind.
 std::string kind(const node::Gpu& g) {
   return fmt::format("{}{}", g.name.empty() ? "GPU of unknown name" : g.name,
                      g.memory_total ? " " + base::format_bytes(static_cast<double>(*g.memory_total)) : "");
@@ -45,6 +45,11 @@ base::Json inventory(const Scene& s) {
     one["kind"] = kind(g);
     mine["gpus"].push_back(one);
   }
+  // By what they are, not by number: where the job's devices are fenced off for each rank all of them are number 0.
+  const auto same = [](const base::Json& a, const base::Json& b) {
+    const auto* key = a.at("uuid") == "" ? "index" : "uuid";
+    return a.at(key) == b.at(key);
+  };
   std::map<std::string, base::Json> by_host;
   const auto all = s.world.all_gather(mine.dump(-1, ' ', false, base::Json::error_handler_t::replace));
   for (std::size_t r = 0; r < all.size(); ++r) {
@@ -55,7 +60,7 @@ base::Json inventory(const Scene& s) {
                          base::Json{{"host", s.hosts[r]}, {"driver", theirs.at("driver")}, {"gpus", base::Json::array()}})
             .first->second;
     for (const auto& g : theirs.at("gpus"))
-      if (std::none_of(node["gpus"].begin(), node["gpus"].end(), [&](const auto& o) { return o.at("index") == g.at("index"); }))
+      if (std::none_of(node["gpus"].begin(), node["gpus"].end(), [&](const auto& o) { return same(o, g); }))
         node["gpus"].push_back(g);
   }
   base::Json out = base::Json::array();

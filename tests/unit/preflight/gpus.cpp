@@ -104,6 +104,14 @@ TEST_F(Gpus, ranks_of_one_node_with_a_gpu_each_make_up_the_node) {
   EXPECT_EQ(find("gpus").details.at("nodes").at(0).at("gpus").size(), static_cast<std::size_t>(world.size()));
 }
 
+TEST_F(Gpus, ranks_that_each_see_their_own_gpu_only_make_up_the_node) {
+  request.rehearsal.host = host(0);
+  request.gpus = world.size();
+  fake.now({{"gpus", {{{"uuid", "GPU-of-rank-" + std::to_string(rank())}}}}});  // number 0 for all
+  EXPECT_EQ(verdicts(), "");
+  EXPECT_EQ(find("gpus").details.at("nodes").at(0).at("gpus").size(), static_cast<std::size_t>(world.size()));
+}
+
 TEST_F(Gpus, only_those_of_the_job_are_judged) {
   ::setenv("CUDA_VISIBLE_DEVICES", "0", 1);
   const test::Sleeper neighbour;
