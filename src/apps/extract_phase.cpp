@@ -18,6 +18,7 @@
 
 #include "model_inputs.hpp"
 #include "phase_inputs.hpp"
+#include "recovery_items.hpp"
 #include "store_view.hpp"
 
 namespace aerie::apps {
@@ -119,6 +120,7 @@ int finish(const ProgramContext& context, const dataset::Dataset& data, const io
   context.end_details["done"] = samples_settled(counts);
   context.end_details["samples"] = result.samples;
   context.end_details["progress"] = result.samples > 0;
+  if (counts.pending == 0) close_resume(ledger, report::Phase::extract, evidence);
   context.status.update({{"phase", "extract"}, {"done", counts.done}, {"failed", counts.failed}, {"total", counts.total}}, true);
   base::log_info(fmt::format("{} samples, {} tokens in {} ({} tok/s); store: {} done, {} failed, {} missing of {}",
                              result.samples, result.tokens, base::format_duration(result.seconds),

@@ -21,6 +21,7 @@ int main(int argc, char** argv) {
     app.add_option("--min-bandwidth", flags.min_bandwidth_gb,
                    "GB/s that a sum between two nodes must reach (default: half of the median)");
     app.add_option("--clock-bound", flags.clock_bound_s, "seconds that the nodes' clocks may be apart");
+    app.add_option("--unfit", flags.unfit, "file for the names of unfit hosts, when all trouble is theirs alone");
     app.add_flag("--strict", flags.strict, "a WARN ends with 69 too");
     app.add_option("--after", flags.after, "the phase that has ended: only measures whether the GPUs' memory is free again");
     app.add_flag("--quiet", flags.quiet, "with --after: no table");

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
+#include <set>
 #include <system_error>
 
 #include <fmt/format.h>
@@ -17,6 +18,7 @@
 #include <aerie/node/gpu.hpp>
 #include <aerie/preflight/preflight.hpp>
 
+#include "preflight_clear.hpp"
 #include "preflight_nccl.hpp"
 #include "preflight_needs.hpp"
 #include "shell_word.hpp"
@@ -94,7 +96,19 @@ int verdict(const std::vector<Finding>& findings, bool strict) {
   return 0;
 }
 
+/// For job scripts: the hosts that all trouble is on, one a line; no file when it is not theirs alone.
+void write_unfit(const std::vector<Finding>& findings, const PreflightFlags& flags) {
+  std::set<std::string> hosts;
+  for (const auto& f : findings) {
+    if (f.result == Result::pass || (f.result == Result::warn && !flags.strict)) continue;
+    if (f.hosts.empty()) return;
+    hosts.insert(f.hosts.begin(), f.hosts.end());
+  }
+  if (!hosts.empty()) base::publish_text(flags.unfit, fmt::format("{}\n", fmt::join(hosts, "\n")), false);
+}
+
 int before(const ProgramContext& context, const PreflightFlags& flags, const std::function<void()>& poll) {
+  clear_nodes(context);  // collective over world
   auto request = request_of(context, flags);
   add_phase(context.config, flags, request);
   const auto findings = preflight::examine(context.world, request, poll);
@@ -104,6 +118,7 @@ int before(const ProgramContext& context, const PreflightFlags& flags, const std
   all["strict"] = flags.strict;
   if (context.world.is_root()) {
     print(context, findings, all);
+    if (!flags.unfit.empty()) write_unfit(findings, flags);
     const bool ok = result == Result::pass || (result == Result::warn && !flags.strict);
     // Where the run directory is the trouble the record has no place; the table has told it.
     const auto error = base::capture([&] {

@@ -11,6 +11,7 @@ struct PreflightFlags {
   std::string phase;  // that comes
   std::string after;  // that has ended
   bool strict = false, quiet = false;
+  std::string unfit;  // file that gets the names of unfit hosts
 };
 /// Exit code 0, or throws an Error with code 69 naming the first FAIL (with `strict`: or WARN) and what to do. Collective.
 int preflight_phase(const ProgramContext& context, const PreflightFlags& flags);

@@ -18,6 +18,7 @@
 #include "inputs.hpp"
 #include "outcome.hpp"
 #include "phase_inputs.hpp"
+#include "recovery_items.hpp"
 #include "run_end.hpp"
 #include "run_lock.hpp"
 #include "version_record.hpp"
@@ -80,6 +81,7 @@ class Program {
     if (!ledger_ || attempt_ == 0) return;
     const auto reason = end.what.empty() ? (end.code == 0 ? "done" : fmt::format("exit {}", end.code)) : end.what;
     close_phase(end);
+    if (end.code == 0) close_resumed();
     ledger_->attempt_end(attempt_, program_, end.code, reason, end_details_);
   }
 
@@ -166,6 +168,13 @@ class Program {
       if (const auto done = spec_.done_so_far(config_)) details["done"] = *done;
     });
     return details;
+  }
+
+  /// A recovery may have left this phase's work to do.
+  void close_resumed() {
+    for (int p = 0; p <= static_cast<int>(report::Phase::bench); ++p)
+      if (const auto phase = static_cast<report::Phase>(p); report::phase_name(phase) == spec_.name)
+        close_resume(*ledger_, phase, {{"program", program_}, {"attempt", attempt_}, {"details", end_details_}});
   }
 
   void close_phase(const Outcome& end) {

@@ -145,6 +145,18 @@ std::string waits_for(std::int64_t pid) {
   return out;
 }
 
+std::vector<std::string> open_files(std::int64_t pid) {
+  std::vector<std::string> out;
+  std::error_code ignored;
+  for (const auto& entry : fs::directory_iterator(fmt::format("/proc/{}/fd", pid), ignored)) {
+    const auto path = fs::read_symlink(entry.path(), ignored).string();
+    if (path.starts_with("/")) out.push_back(path);
+  }
+  std::sort(out.begin(), out.end());
+  out.erase(std::unique(out.begin(), out.end()), out.end());
+  return out;
+}
+
 std::string run_directory_of(const Process& p) {
   if (p.arguments.empty() || !fs::path(p.arguments[0]).filename().string().starts_with("aerie")) return {};
   const auto& words = p.arguments;

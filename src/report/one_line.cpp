@@ -3,6 +3,9 @@
 
 #include <algorithm>
 #include <cctype>
+#include <map>
+#include <string_view>
+#include <vector>
 
 #include <fmt/format.h>
 
@@ -26,11 +29,31 @@ std::string flat(std::string text) {
       text.begin(), text.end(), [](unsigned char c) { return c < 0x20; }, ' ');
   return text;
 }
+
+/// Preflight's table in short: "15 PASS, 1 FAIL (gpu-memory)".
+std::string checks_in_short(const Json& checks) {
+  std::map<std::string, std::vector<std::string>> by_result;
+  for (const auto& c : checks) by_result[text_of(c, "result")].push_back(text_of(c, "check"));
+  std::string out;
+  for (const auto* result : {"PASS", "WARN", "FAIL"}) {
+    const auto& names = by_result[result];
+    if (names.empty()) continue;
+    out += fmt::format("{}{} {}", out.empty() ? "" : ", ", names.size(), result);
+    if (std::string_view(result) != "PASS") out += fmt::format(" ({})", fmt::join(names, ", "));
+  }
+  return out;
+}
+bool are_checks(const Json& value) {
+  return !value.empty() && std::all_of(value.begin(), value.end(), [](const Json& c) {
+    return c.is_object() && c.contains("check") && c.contains("result");
+  });
+}
 }  // namespace
 
 std::string one_line(const Json& value) {
   if (value.is_string()) return flat(shortened(value.get<std::string>()));
   if (value.is_number_float()) return fmt::format("{:.4g}", value.get<double>());
+  if (value.is_array() && are_checks(value)) return checks_in_short(value);
   if (value.is_array()) {
     constexpr std::size_t shown = 8;
     std::string out;

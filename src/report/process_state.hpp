@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Is the process of an attempt still alive, as far as this host can tell, and what does it do? And times as the ledger writes
-// them.
+// Is the process of an attempt still alive, as far as this host can tell, and what does it do?
 #pragma once
 #include <optional>
 #include <string>
 
 #include <aerie/report/ledger.hpp>
+#include <aerie/report/utc.hpp>
 
 namespace aerie::report {
 
@@ -18,10 +18,5 @@ struct ProcessNow {
 };
 /// Of a process of this host and boot; nothing when it is gone or the pid is another's by now.
 std::optional<ProcessNow> look_at_process(std::int64_t pid, std::int64_t start_ticks);
-
-/// Seconds since 1970 of "2026-01-31T12:00:00.123Z"; nothing for other texts.
-std::optional<double> parse_utc(const std::string& text);
-/// The other way round.
-std::string utc_text(double unix_s);
 
 }  // namespace aerie::report

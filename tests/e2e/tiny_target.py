@@ -79,11 +79,14 @@ def tokenizer():
     }
 
 
-def write_target(folder, seed=7):
+def write_target(folder, seed=7, infinite=b"", chat_template=CHAT_TEMPLATE):
+    """`infinite`: bytes whose embedding row holds an Inf, so that every sample with one of them comes out non-finite."""
     os.makedirs(folder)
     rng = random.Random(seed)
-    write_safetensors(os.path.join(folder, "model.safetensors"),
-                      {name: (shape, tensor_values(name, shape, rng)) for name, shape in tensor_shapes().items()})
+    tensors = {name: (shape, tensor_values(name, shape, rng)) for name, shape in tensor_shapes().items()}
+    for byte in infinite:
+        tensors["model.embed_tokens.weight"][1][(len(SPECIAL) + byte) * HIDDEN] = float("inf")
+    write_safetensors(os.path.join(folder, "model.safetensors"), tensors)
     content = {
         "config.json": {
             "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": HIDDEN, "intermediate_size": INTERMEDIATE,
@@ -92,7 +95,7 @@ def write_target(folder, seed=7):
             "vocab_size": VOCAB, "attention_bias": False, "mlp_bias": False, "tie_word_embeddings": False, "torch_dtype": "float32",
             "bos_token_id": 1, "eos_token_id": 2},
         "tokenizer.json": tokenizer(),
-        "tokenizer_config.json": {"tokenizer_class": "PreTrainedTokenizerFast", "chat_template": CHAT_TEMPLATE,
+        "tokenizer_config.json": {"tokenizer_class": "PreTrainedTokenizerFast", "chat_template": chat_template,
                                   "bos_token": SPECIAL[1], "eos_token": SPECIAL[2], "model_max_length": 2048},
     }
     for name, value in content.items():

@@ -18,6 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import uuid
 
 PROGRAMS = ["slurmctld", "slurmd", "munged", "srun", "sbatch", "scontrol", "squeue", "scancel", "unshare", "mount"]
 INSIDE = "AERIE_TEST_SLURM_INSIDE"
@@ -84,6 +85,8 @@ def be_node(name, folder):
     socket.sethostname(name)
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=512m", "tmpfs", "/dev/shm"], check=True)
     subprocess.run(["mount", "--bind", f"{folder}/hosts", "/etc/hosts"], check=True)
+    # As a machine of its own would have it: another one after every boot.
+    subprocess.run(["mount", "--bind", f"{folder}/{name}/boot_id", "/proc/sys/kernel/random/boot_id"], check=True)
     return reap(["slurmd", "-D", "-b", "-N", name])
 
 
@@ -137,12 +140,14 @@ PartitionName=high Nodes=ALL State=UP MaxTime=INFINITE PriorityTier=10 PreemptMo
 
 
 class Cluster:
-    """`extra`: lines for slurm.conf. Needs isolate() first. Nodes are node1 ... nodeN."""
+    """`extra`: lines for slurm.conf. `task_env`: what every task finds in its environment; $SLURMD_NODENAME stands for its node,
+    {folder} for the cluster's. Needs isolate() first. Nodes are node1 ... nodeN."""
 
-    def __init__(self, nodes=3, cpus=4, grace=10, extra="", folder=None):
+    def __init__(self, nodes=3, cpus=4, grace=10, extra="", folder=None, task_env=None):
         self.names = [f"node{i + 1}" for i in range(nodes)]
         self.cpus, self.grace, self.extra = cpus, grace, extra
         self.own_folder = folder is None
+        self.task_env = task_env or {}
         self.folder = folder or tempfile.mkdtemp(prefix="aerie-slurm-")
         self.port = None
         self.daemons = {}  # name -> Popen
@@ -199,7 +204,8 @@ class Cluster:
         with open(os.open(f"{self.folder}/munge.key", os.O_WRONLY | os.O_CREAT, 0o400), "wb") as f:
             f.write(os.urandom(1024))
         self.write("hosts", "\n".join(f"127.0.0.1 {n}" for n in ["localhost", socket.gethostname(), *self.names]) + "\n")
-        self.write("taskprolog", f'#!/bin/sh\necho "export TMPDIR={self.folder}/$SLURMD_NODENAME/tmp"\n')
+        exports = {"TMPDIR": "{folder}/$SLURMD_NODENAME/tmp"} | self.task_env
+        self.write("taskprolog", "#!/bin/sh\n" + "".join(f'echo "export {k}={v}"\n' for k, v in exports.items()).replace("{folder}", self.folder))
         os.chmod(f"{self.folder}/taskprolog", 0o755)
         self.write("plugstack.conf", "")
         nodes = "\n".join(f"NodeName={n} NodeAddr=127.0.0.1 Port={self.port + 1 + i} CPUs={self.cpus} RealMemory=4000"
@@ -232,6 +238,7 @@ class Cluster:
         for part in ("spool", "tmp"):
             os.makedirs(f"{self.folder}/{name}/{part}", exist_ok=True)
         os.chmod(f"{self.folder}/{name}/tmp", 0o1777)
+        self.write(f"{name}/boot_id", f"{uuid.uuid4()}\n")
         self.daemon(name, "unshare", "--uts", "--mount", "--propagation", "private", "--pid", "--fork", "--kill-child=KILL",
                     "--mount-proc", sys.executable, os.path.abspath(__file__), "--node", name, self.folder)
 
@@ -279,6 +286,11 @@ class Cluster:
             if words[0] and (program is None or os.path.basename(words[0]) == program):
                 found.append(int(pid))
         return found
+
+    def on_node(self, name, *words, **more):
+        """Starts a program on a node, beside Slurm."""
+        inside = ["nsenter", "--target", str(self.first_process(name)), "--pid", "--mount", "--uts"]
+        return subprocess.Popen([*inside, *words], env=self.env, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, **more)
 
     def command(self, *words, check=True, env=None, timeout=60, cwd=None):
         """Runs a client command; its stdout."""

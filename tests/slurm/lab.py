@@ -221,8 +221,9 @@ class Lab:
     def __init__(self, aerie, source, base, cluster):
         self.aerie, self.source, self.base, self.cluster = aerie, source, base, cluster
         self.env = environment(aerie, source)
-        with open(os.path.join(base, "facts.json"), encoding="utf-8") as f:
-            self.facts = json.load(f)
+        if base:
+            with open(os.path.join(base, "facts.json"), encoding="utf-8") as f:
+                self.facts = json.load(f)
 
     def preempt(self, run=None, nodes=3):
         """A job of the higher partition that wants all nodes; returns when it has ended. `run`: whose held rank may go on once the

@@ -41,6 +41,9 @@ std::string waits_for(std::int64_t pid);
 /// cannot be told (another user's, without root).
 std::string run_directory_of(const Process& process);
 
+/// Paths of the files it has open, sorted, each once; empty where that may not be seen.
+std::vector<std::string> open_files(std::int64_t pid);
+
 enum class Ending { ended, killed, gone, survived };
 /// TERM, and KILL when it is still there after `grace_s`; returns when it has gone (ended, killed), when it was not there any
 /// more (gone: its pid is free or somebody else's), or when it outlived even KILL for 10 s (survived: it hangs in the kernel).

@@ -110,7 +110,8 @@ requeue() {
   exit "$1"
 }
 
-# step LAUNCHER... PROGRAM ARGS...: returns only when the program ended 0.
+# step LAUNCHER... PROGRAM ARGS...: returns only when the program ended 0; with 69 also where `may_leave_out` says so.
+may_leave_out=
 step() {
   if [ -e "$RUN/stop" ]; then
     say "stop file: nothing to do"
@@ -132,7 +133,11 @@ step() {
   say "launcher exit $rc"
   case $rc in
     0) ;;
-    2 | 65 | 66 | 69 | 70 | 74 | 78 | 93 | 126 | 127) exit "$rc" ;;
+    69)
+      [ -n "$may_leave_out" ] || exit 69
+      return 69
+      ;;
+    2 | 65 | 66 | 70 | 74 | 78 | 93 | 126 | 127) exit "$rc" ;;
     205) # mpirun lost a node: Slurm requeues by itself, later; ending now would leave the job FAILED
       say "node lost: the requeue is Slurm's"
       linger "${AERIE_LINGER:-400}"
@@ -146,16 +151,31 @@ step() {
   esac
 }
 
+# Nodes of the job that preflight found unfit and the job goes on without, separated by commas.
+left_out=
+# nodes: that are left.
+nodes() {
+  local out=${left_out//[^,]/}
+  echo $((SLURM_JOB_NUM_NODES - ${#out}))
+}
+# hosts RANKS_PER_NODE: those that are left, as mpirun takes them.
+hosts() {
+  local name
+  for name in $(scontrol show hostnames "$SLURM_JOB_NODELIST"); do
+    case ,$left_out in *",$name,"*) ;; *) printf '%s:%s,' "$name" "$1" ;; esac
+  done
+}
+
 # launch NODES RANKS_PER_NODE PROGRAM ARGS...
 launch() {
   local n=$1 g=$2
   shift 2
   case ${LAUNCHER:-srun} in
     srun)
-      step srun --mpi=pmix --kill-on-bad-exit=1 -N"$n" -n$((n * g)) ${CPUS_PER_TASK:+--cpus-per-task="$CPUS_PER_TASK"} \
+      step srun --mpi=pmix --kill-on-bad-exit=1 -N"$n" -n$((n * g)) ${left_out:+--exclude="${left_out%,}"} ${CPUS_PER_TASK:+--cpus-per-task="$CPUS_PER_TASK"} \
         "${blocked[@]}" "${AERIE_WRAP[@]}" "$@"
       ;;
-    mpirun) step mpirun -q -n $((n * g)) --map-by "ppr:$g:node" "${blocked[@]}" "${AERIE_WRAP[@]}" "$@" ;;
+    mpirun) step mpirun -q -n $((n * g)) --map-by "ppr:$g:node" ${left_out:+--host "$(hosts "$g")"} "${blocked[@]}" "${AERIE_WRAP[@]}" "$@" ;;
     *)
       say "LAUNCHER is $LAUNCHER, known are srun and mpirun"
       exit 2
@@ -192,25 +212,43 @@ ranks() { echo "${AERIE_RANKS_PER_NODE:-$GPUS_PER_NODE}"; }
 # gpus: that the job was given on each node; 0: none, or Slurm does not say.
 gpus() { echo "${AERIE_GPUS:-${SLURM_GPUS_ON_NODE:-0}}"; }
 
-# preflight: are the nodes of this job fit to work? One rank on each. AERIE_PREFLIGHT: more flags, as --strict or --min-bandwidth 10.
+# preflight: are the nodes of this job fit to work? One rank on each; what dead attempts left there is ended first. Where all the
+# trouble is on some nodes, the job goes on without them, while AERIE_MIN_NODES (default 1) are left. AERIE_PREFLIGHT: more flags, as
+# --strict or --min-bandwidth 10.
 preflight() {
-  # shellcheck disable=SC2086  # words on purpose
-  launch "$SLURM_JOB_NUM_NODES" 1 aerie-preflight --run "$RUN" --nodes "$SLURM_JOB_NUM_NODES" --warning "${AERIE_WARNING:-300}" \
-    --gpus "$(gpus)" --phase "$phase" --ranks-per-node "$(ranks)" ${AERIE_PREFLIGHT:-}
+  local unfit=$RUN/logs/unfit-$id rc
+  while :; do
+    rm -f "$unfit"
+    rc=0
+    may_leave_out=1
+    # shellcheck disable=SC2046,SC2086  # words on purpose
+    launch $(nodes) 1 aerie-preflight --run "$RUN" --nodes "$(nodes)" --warning "${AERIE_WARNING:-300}" --gpus "$(gpus)" \
+      --phase "$phase" --ranks-per-node "$(ranks)" --unfit "$unfit" ${AERIE_PREFLIGHT:-} || rc=$?
+    may_leave_out=
+    [ "$rc" = 69 ] || return 0
+    [ -s "$unfit" ] || exit 69
+    if [ $(($(nodes) - $(wc -l <"$unfit"))) -lt "${AERIE_MIN_NODES:-1}" ]; then
+      say "exit 69: without $(paste -sd, "$unfit") too few nodes are left"
+      exit 69
+    fi
+    say "unfit, and left out: $(paste -sd, "$unfit")"
+    left_out+=$(paste -sd, "$unfit"),
+  done
 }
 
 # after: is the GPUs' memory free again? For the record: whatever comes of it, the phase has ended as it has.
 after() {
   [ "$(gpus)" != 0 ] || return 0
-  local rc=0 n=$SLURM_JOB_NUM_NODES program=(aerie-preflight --run "$RUN" --after "$phase")
+  local rc=0 n program=(aerie-preflight --run "$RUN" --after "$phase")
+  n=$(nodes)
   case ${LAUNCHER:-srun} in
-    mpirun) mpirun -q -n "$n" --map-by ppr:1:node "${AERIE_WRAP[@]}" "${program[@]}" || rc=$? ;;
-    *) srun --mpi=pmix -N"$n" -n"$n" "${AERIE_WRAP[@]}" "${program[@]}" || rc=$? ;;
+    mpirun) mpirun -q -n "$n" --map-by ppr:1:node ${left_out:+--host "$(hosts 1)"} "${AERIE_WRAP[@]}" "${program[@]}" || rc=$? ;;
+    *) srun --mpi=pmix -N"$n" -n"$n" ${left_out:+--exclude="${left_out%,}"} "${AERIE_WRAP[@]}" "${program[@]}" || rc=$? ;;
   esac
   [ "$rc" = 0 ] || say "the look at the GPUs' memory ended with $rc"
 }
 
 # mpi PROGRAM ARGS...: one rank per GPU (or AERIE_RANKS_PER_NODE) on every node of the job.
-mpi() { launch "$SLURM_JOB_NUM_NODES" "$(ranks)" "$@"; }
+mpi() { launch "$(nodes)" "$(ranks)" "$@"; }
 # solo PROGRAM ARGS...: one process.
 solo() { launch 1 1 "$@"; }

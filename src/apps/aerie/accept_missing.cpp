@@ -6,11 +6,12 @@
 #include <aerie/report/ledger.hpp>
 
 #include <algorithm>
-#include <cstdlib>
 #include <map>
 #include <sstream>
 
 #include <fmt/format.h>
+#include <pwd.h>
+#include <unistd.h>
 #include <CLI/CLI.hpp>
 
 #include "command_line.hpp"
@@ -57,6 +58,26 @@ void record_unrecorded(report::Ledger& ledger, const std::vector<NotDone>& chose
     if (!f.recorded) fresh.push_back({f.sample, f.id, std::string(io::reason_name(f.reason)), f.text});
   ledger.samples_failed(fresh);
 }
+
+/// An extraction that did all it could and failed for want of this decision is complete with it: there is nothing to run again.
+bool complete_extraction(const config::Config& config, report::Ledger& ledger) {
+  const auto view = view_store(config);
+  if (view->counts.pending > 0 || !view->undecided().empty()) return false;
+  const auto state = report::replay(ledger.read());
+  const auto extract = state.phases.find(report::Phase::extract);
+  if (extract == state.phases.end() || extract->second.state != report::PhaseState::failed) return false;
+  auto evidence = extract->second.evidence;  // what it left; it must be what is there now
+  if (!evidence.is_object() || evidence.value("store_state", "") != store_state_hash(view->store)) return false;
+  evidence["accepted_missing"] = view->counts.failed - view->excluded;
+  evidence["completed_by"] = "accept-missing";
+  ledger.phase(report::Phase::extract, report::PhaseState::complete, evidence);
+  return true;
+}
+
+std::string user_name() {
+  const auto* entry = ::getpwuid(::getuid());
+  return entry ? entry->pw_name : std::to_string(::getuid());
+}
 }  // namespace
 
 int command_accept_missing(int argc, char** argv) {
@@ -91,7 +112,6 @@ int command_accept_missing(int argc, char** argv) {
     auto& n = reasons[std::string(io::reason_name(f.reason))];
     n = n.is_null() ? 1 : n.get<int>() + 1;
   }
-  const char* user = std::getenv("USER");
   report::Ledger ledger(config.run_dir);
   record_unrecorded(ledger, chosen);
   ledger.decision("accept-missing", {{"ids", list},
@@ -99,10 +119,12 @@ int command_accept_missing(int argc, char** argv) {
                                      {"count", chosen.size()},
                                      {"reasons", reasons},
                                      {"reason", reason},
-                                     {"by", user ? user : ""}});
+                                     {"by", user_name()}});
   print(fmt::format("accepted {} missing {}: {}", chosen.size(), chosen.size() == 1 ? "sample" : "samples", name_some(chosen)));
   if (const auto left = view->undecided().size() - chosen.size(); left > 0)
     print(fmt::format("{} still wait for a decision", left));
+  else if (complete_extraction(config, ledger))
+    print("extract is complete, with what is missing by decision");
   return 0;
 }
 

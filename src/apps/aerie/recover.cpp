@@ -1,17 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// `aerie recover`: reads the whole store and sets what is damaged back to be done again: bad samples alone, parts that are lost
-// or damaged beyond their samples as a whole. Nothing that verifies is touched.
+// `aerie recover`: the night's work in one command. Assess, clear, verify, plan, resume; each of its four items stands in the
+// ledger with its evidence.
 #include <aerie/base/error.hpp>
-#include <aerie/base/log.hpp>
+#include <aerie/base/host.hpp>
 #include <aerie/config/config.hpp>
-#include <aerie/io/store_writer.hpp>
-#include <aerie/io/verify.hpp>
-#include <aerie/report/ledger.hpp>
 
 #include <algorithm>
-#include <map>
-#include <optional>
-#include <regex>
 #include <set>
 #include <thread>
 
@@ -20,146 +14,201 @@
 
 #include "command_line.hpp"
 #include "commands.hpp"
+#include "leftovers.hpp"
+#include "recover_assess.hpp"
+#include "recover_plan.hpp"
+#include "recover_queue.hpp"
+#include "recover_store.hpp"
+#include "recovery_items.hpp"
 #include "run_lock.hpp"
-#include "shell_word.hpp"
 
 namespace aerie::apps {
 namespace {
-namespace fs = std::filesystem;
+using base::Json;
 
-struct Damage {
-  std::map<std::int64_t, std::string> samples;              // of parts that are otherwise whole: what is wrong with each
-  std::int64_t torn = 0;                                    // records that read as pending already, in such parts
-  std::set<std::int64_t> parts;                             // lost, or damaged beyond their samples
-  std::vector<std::string> leftovers;                       // temporary files
-  bool marker = false;                                      // COMPLETE alone
-  std::vector<std::pair<std::string, std::string>> beyond;  // what cannot be mended here: file, text
+struct Options {
+  std::string run, site;
+  bool dry_run = false, lost = false, submit = false, resume = false;
+  int threads = static_cast<int>(std::clamp(std::thread::hardware_concurrency(), 1U, 8U));
+  double grace_s = 10;
+  std::vector<std::int64_t> foreign;  // pids that a person gave
 };
 
-std::optional<std::int64_t> part_index(const std::string& file, std::int64_t parts) {
-  long long index = 0;
-  if (std::sscanf(file.c_str(), "parts/part-%lld.h5", &index) != 1) return std::nullopt;
-  if (index < 0 || index >= parts || file != fmt::format("parts/part-{:05d}.h5", index)) return std::nullopt;
-  return index;
-}
+class Recovery {
+ public:
+  explicit Recovery(const Options& o) : o_(o), config_(config::load(o.run)), ledger_(config_.run_dir) {}
 
-/// What a killed creation or finalize leaves.
-bool is_leftover(const std::string& file) {
-  static const std::regex ours(R"((parts/part-\d{5}\.h5\.tmp|(manifest\.json|COMPLETE)\.tmp.*))");
-  return std::regex_match(file, ours);
-}
-
-Damage sort_out(const io::VerifyReport& report, bool lost) {
-  Damage d;
-  const auto parts = static_cast<std::int64_t>(report.parts.size());
-  for (const auto& f : report.findings) {
-    const auto part = part_index(f.file, parts);
-    if (part && f.sample >= 0) continue;  // below, when it is known which parts are made again as a whole
-    if (part && f.code == base::ExitCode::missing_input) {
-      if (lost)
-        d.parts.insert(*part);
-      else
-        d.beyond.emplace_back(f.file, f.text + " (is its file system mounted? If it is lost for good: aerie recover --lost)");
-    } else if (part && f.code == base::ExitCode::data) {
-      d.parts.insert(*part);
-    } else if (f.file == "COMPLETE" && f.code == base::ExitCode::data) {
-      d.marker = true;
-    } else if (is_leftover(f.file)) {
-      d.leftovers.push_back(f.file);
-    } else {
-      d.beyond.emplace_back(f.file, f.text);  // unreadable, no store to speak of, or not this store's
+  /// Whether there is anything to resume.
+  bool run() {
+    if (!o_.dry_run) {
+      queued_.emplace(report::replay(ledger_.read()));
+      if (o_.resume && !queued_->ids().empty())
+        throw base::RefusedError(fmt::format("jobs of this run are in the queue: {}", fmt::join(queued_->ids(), ", ")),
+                                 "--submit lets them go on; or `scancel` them first");
+      open_items(ledger_);
     }
+    found_ = assess(config_);
+    say("assess", found_.said);
+    close(item_assess, found_.evidence);
+    clear();
+    {
+      std::optional<base::FileLock> lock;  // free now, unless somebody is at work
+      if (!o_.dry_run) lock = lock_run(config_, base::FileLock::Mode::exclusive, "aerie recover");
+      verify();
+    }
+    const bool anything = plan();
+    if (queued_) queued_->let_go();
+    return anything;
   }
-  for (const auto& f : report.findings) {
-    const auto part = part_index(f.file, parts);
-    if (!part || f.sample < 0 || d.parts.contains(*part)) continue;
-    if (f.pending)
-      ++d.torn;
-    else
-      d.samples[f.sample] = f.text;  // also one whose place on the disk cannot be read
+  /// Jobs that were in the queue and go on by themselves.
+  std::vector<std::string> queued() const { return queued_ ? queued_->ids() : std::vector<std::string>(); }
+
+ private:
+  void say(const char* step, const std::vector<std::string>& lines) const {
+    for (std::size_t i = 0; i < lines.size(); ++i) print(fmt::format("{:<10} {}", i == 0 ? step : "", lines[i]));
   }
-  return d;
-}
-
-io::VerifyReport check(const fs::path& store, int threads) {
-  io::VerifyOptions options;
-  options.full = true;
-  options.threads = threads;
-  std::optional<base::Progress> progress;
-  options.progress = [&](std::int64_t done, std::int64_t total) {
-    if (!progress) progress.emplace("verify", "tokens", total);
-    progress->update(done);
-  };
-  return io::verify_store(store, options);
-}
-
-/// What extraction and verification said about the store holds no longer.
-void reopen_phases(report::Ledger& ledger, const base::Json& evidence) {
-  const auto state = report::replay(ledger.read());
-  for (const auto phase : {report::Phase::extract, report::Phase::verify}) {
-    const auto found = state.phases.find(phase);
-    if (found != state.phases.end() && found->second.state != report::PhaseState::pending)
-      ledger.phase(phase, report::PhaseState::interrupted, evidence);
+  void close(std::string_view item, const Json& evidence) {
+    if (!o_.dry_run) close_item(ledger_, item, evidence);
   }
-}
 
+  void clear() {
+    const auto left = find_leftovers(config_.run_dir, found_.state, found_.over, found_.gpus);
+    const auto strangers = find_strangers(config_.run_dir, found_.gpus);
+    std::vector<std::string> said;
+    for (const auto n : left.rebooted)
+      said.push_back(fmt::format("attempt {}: this host was started again since: nothing of it is left", n));
+    for (const auto& f : left.found)
+      said.push_back(fmt::format("process {} of attempt {}, {} rank {} ({}){}{}", f.process.pid, f.attempt, f.program, f.rank,
+                                 f.why_over, f.holds.empty() ? "" : fmt::format(", holds {}", fmt::join(f.holds, ", ")),
+                                 o_.dry_run ? ": would be ended" : ""));
+    for (const auto& s : left.spared)
+      said.push_back(fmt::format("process {} is left alone: {} ({})", s.process.pid, s.why, s.process.command));
+    const auto chosen = choose_foreign(strangers);
+    Json evidence{{"host", found_.evidence.at("host")},
+                  {"boot_id", found_.evidence.at("boot_id")},
+                  {"rebooted_since", left.rebooted},
+                  {"ended", Json::array()},
+                  {"spared", Json::array()},
+                  {"foreign", Json::array()},
+                  {"foreign_ended", Json::array()}};
+    if (!o_.dry_run) evidence["ended"] = end_leftovers(left.found, o_.grace_s);
+    for (const auto& e : evidence["ended"])
+      said.push_back(fmt::format("process {}: {}", e.at("pid").get<std::int64_t>(), e.at("how").get<std::string>()));
+    for (const auto& s : left.spared)
+      evidence["spared"].push_back({{"pid", s.process.pid}, {"command", s.process.command}, {"why", s.why}});
+    for (const auto& s : strangers) end_or_name(s, chosen.contains(s.process.pid), said, evidence);
+    evidence["gpus"] = memory_now();
+    if (said.empty()) said.emplace_back("nothing of this run is left running here, and nobody else is on its GPUs");
+    for (const auto& h : other_hosts()) {
+      said.push_back(fmt::format("{}: looked at when a job starts there", h));
+      evidence["elsewhere"].push_back(h);
+    }
+    say("clear", said);
+    close(item_clear, evidence);
+  }
+
+  /// --end-foreign names processes by hand; each must be one of those found on a GPU.
+  std::set<std::int64_t> choose_foreign(const std::vector<Stranger>& strangers) const {
+    for (const auto pid : o_.foreign)
+      if (std::none_of(strangers.begin(), strangers.end(),
+                       [&](const auto& s) { return s.process.pid == pid && s.process.start_ticks != 0; }))
+        throw base::ConfigError(fmt::format("--end-foreign {}: no foreign process with this pid is on a GPU of this host", pid),
+                                "`aerie recover --dry-run` lists them");
+    return {o_.foreign.begin(), o_.foreign.end()};
+  }
+  void end_or_name(const Stranger& s, bool chosen, std::vector<std::string>& said, Json& evidence) const {
+    said.push_back(fmt::format("foreign: {}{}", describe(s), chosen ? o_.dry_run ? "; would be ended" : "" : "; left alone"));
+    auto line = to_json(s);
+    if (!chosen || o_.dry_run) return void(evidence["foreign"].push_back(std::move(line)));
+    const auto ending = node::end_process(s.process.pid, s.process.start_ticks, o_.grace_s);
+    line["survived"] = ending == node::Ending::survived;
+    said.push_back(
+        fmt::format("foreign process {}: {}", s.process.pid,
+                    ending == node::Ending::survived ? "survived KILL: it hangs in the kernel" : "ended, as --end-foreign says"));
+    evidence["foreign_ended"].push_back(std::move(line));
+  }
+
+  Json memory_now() const {
+    Json out = Json::array();
+    for (const auto& g : node::look_at_gpus().gpus)
+      out.push_back(
+          {{"index", g.index}, {"bytes_used", g.memory_used ? Json(*g.memory_used) : Json{}}, {"processes", g.processes.size()}});
+    return out;
+  }
+
+  /// Where dead attempts may have left something that this host cannot see.
+  std::set<std::string> other_hosts() const {
+    std::set<std::string> out;
+    for (const auto& a : found_.state.attempts)
+      if (a.end.empty() && a.begin_details.is_object())
+        for (const auto& h : a.begin_details.value("hosts", Json::array())) out.insert(h.get<std::string>());
+    out.erase(base::host_name());
+    return out;
+  }
+
+  void verify() {
+    if (!found_.store) {
+      say("verify", {"no store yet"});
+      return close(item_verify, {{"verified", 0}, {"store", "none yet"}});
+    }
+    store_ = mend_store(config_, ledger_, {o_.dry_run, o_.lost, o_.threads});
+    close(item_verify, store_->evidence);
+  }
+
+  bool plan() {
+    const auto plan = plan_resume(config_, found_, store_);
+    say("resume", plan.said);
+    if (!o_.dry_run) {
+      if (plan.phase)
+        plan_item(ledger_, *plan.phase, plan.evidence);
+      else
+        close(item_resume, {{"phases", Json::array()}, {"missing", 0}});
+    }
+    return plan.phase.has_value();
+  }
+
+  const Options& o_;
+  config::Config config_;
+  report::Ledger ledger_;
+  Assessment found_;
+  std::optional<Mended> store_;
+  std::optional<HeldJobs> queued_;
+};
+
+int go_on(const Options& o, int (*command)(int, char**), const char* name) {
+  std::vector<std::string> words{name, o.run};
+  if (!o.site.empty()) words.insert(words.end(), {"--site", o.site});
+  std::vector<char*> argv;
+  for (auto& w : words) argv.push_back(w.data());
+  argv.push_back(nullptr);
+  return command(static_cast<int>(words.size()), argv.data());
+}
 }  // namespace
 
 int command_recover(int argc, char** argv) {
-  CLI::App app("Checks the whole store of a run and sets what is damaged back to be done again.", "aerie recover");
-  std::string run;
-  bool dry_run = false, lost = false;
-  int threads = static_cast<int>(std::clamp(std::thread::hardware_concurrency(), 1U, 8U));
-  app.add_option("RUN,--run", run, "the run directory")->required();
-  app.add_flag("--dry-run", dry_run, "only say what would be done");
-  app.add_flag("--lost", lost, "parts that are missing are lost for good: make them again");
-  app.add_option("--threads", threads, "threads that read")->check(CLI::Range(1, 1024));
+  CLI::App app("After a crash: what survived, ends what dead attempts left running, verifies, and goes on with what is missing.",
+               "aerie recover");
+  Options o;
+  app.add_option("RUN,--run", o.run, "the run directory")->required();
+  app.add_flag("--dry-run", o.dry_run, "only say what would be done");
+  auto* submit = app.add_flag("--submit", o.submit, "go on with `aerie submit`");
+  app.add_flag("--resume", o.resume, "go on with `aerie run`, on this machine")->excludes(submit);
+  app.add_option("--site", o.site, "with --submit: the site's settings")->needs(submit);
+  app.add_flag("--lost", o.lost, "parts that are missing are lost for good: make them again");
+  app.add_option("--end-foreign", o.foreign, "end this foreign process too; it must be on a GPU of this host (repeatable)");
+  app.add_option("--grace", o.grace_s, "seconds between TERM and KILL")->check(CLI::Range(0.0, 3600.0));
+  app.add_option("--threads", o.threads, "threads that read")->check(CLI::Range(1, 1024));
   if (!parse_command_line(app, argc, argv)) return 0;
 
-  const auto config = config::load(run);
-  const auto store = config.store_dir();
-  const auto locks = config.run.locks == "none" ? io::Locks::none : io::Locks::fcntl;
-  std::optional<base::FileLock> lock;
-  if (!dry_run) lock = lock_run(config, base::FileLock::Mode::exclusive, "aerie recover");
-  const auto report = check(store, threads);
-  const auto damage = sort_out(report, lost);
-  const auto& n = report.counts;
-  auto verified = n.done - static_cast<std::int64_t>(damage.samples.size());
-  for (const auto p : damage.parts)
-    verified -= report.parts.at(static_cast<std::size_t>(p)).at("counts").at("done").get<std::int64_t>();
-  print(fmt::format(
-      "{} of {} samples done and verified, {} failed, {} to do (samples that are damaged, {}, or in damaged parts, {}, included)",
-      verified, n.total, n.failed, n.total - verified - n.failed, damage.samples.size(), damage.parts.size()));
-  for (const auto& f : report.findings) print(fmt::format("FAULT {}: {}", f.file, f.text));
-  if (!damage.beyond.empty())
-    throw base::Error(report.code(), fmt::format("{}: {}", damage.beyond[0].first, damage.beyond[0].second),
-                      "this cannot be mended here: look at the disk, or restore the file");
-  if (report.findings.empty()) return print("nothing to mend"), 0;
-  if (dry_run) return print("dry run: nothing was changed"), 0;
-
-  for (const auto p : damage.parts) io::set_part_aside(store, p, holder_text("aerie recover"), locks);
-  std::vector<std::int64_t> samples;
-  for (const auto& entry : damage.samples) samples.push_back(entry.first);
-  const auto reopened = io::reopen_damaged(store, samples, holder_text("aerie recover"), locks);
-  for (const auto& file : damage.leftovers) fs::remove(store / file);
-  if (damage.marker) io::remove_complete_marker(store);
-  report::Ledger ledger(config.run_dir);
-  const base::Json evidence{{"reopened", reopened},
-                            {"parts_set_aside", damage.parts},
-                            {"leftovers_removed", damage.leftovers},
-                            {"verified", verified},
-                            {"reason", "aerie recover found damage in the store"}};
-  ledger.evidence("recover", evidence);
-  reopen_phases(ledger, evidence);
-  std::string left;  // their bytes are what was written: doing them again would write the same
-  for (const auto& [sample, text] : damage.samples)
-    if (!std::binary_search(reopened.begin(), reopened.end(), sample))
-      left += fmt::format("{}sample {}: {}", left.empty() ? "" : "; ", sample, text);
-  if (!left.empty())
-    throw base::DataError("not mended, for the bytes are those that were written: " + left,
-                          "the dataset or the target is at fault: correct it and make a new store");
-  print(fmt::format("{} samples set back, {} with torn records to do anyway, {} parts set aside; `aerie run {}` does them again",
-                    reopened.size(), damage.torn, damage.parts.size(), shell_word(config.run_dir.string())));
+  Recovery recovery(o);
+  const bool anything = recovery.run();
+  if (o.dry_run) return print("dry run: nothing was changed"), 0;
+  if (const auto jobs = recovery.queued(); !jobs.empty())
+    return print(fmt::format("{:<10} job {} was in the queue and goes on", "", fmt::join(jobs, ", "))), 0;
+  if (!anything) return 0;
+  if (o.submit) return go_on(o, command_submit, "aerie submit");
+  if (o.resume) return go_on(o, command_run, "aerie run");
+  print(fmt::format("next       aerie submit {0}, or here: aerie run {0}", shell_word(o.run)));
   return 0;
 }
 

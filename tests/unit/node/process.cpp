@@ -2,6 +2,7 @@
 #include <aerie/base/host.hpp>
 #include <aerie/node/process.hpp>
 
+#include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <fstream>
@@ -147,6 +148,14 @@ TEST(WaitsFor, StateAndFunction) {
   ::kill(child.pid(), SIGSTOP);
   for (int i = 0; i < 200 && !text.starts_with("T"); ++i, std::this_thread::sleep_for(10ms)) text = node::waits_for(child.pid());
   EXPECT_TRUE(text.starts_with("T (stopped")) << text;
+}
+
+TEST(OpenFiles, OfAProcess) {
+  const test::TempDir dir;
+  const Child child("exec 5>'" + (dir / "lease").string() + "'; exec 6>&5; echo ready; " + loops);
+  const auto files = node::open_files(child.pid());
+  EXPECT_EQ(std::count(files.begin(), files.end(), std::filesystem::canonical(dir / "lease").string()), 1);
+  EXPECT_TRUE(node::open_files(1 << 30).empty());
 }
 
 class RunDirectory : public ::testing::Test {
