@@ -165,12 +165,15 @@ std::vector<Stranger> find_strangers(const fs::path& run_path, const node::GpuVi
   return out;
 }
 
+std::string try_to_end(const node::Process& process, double grace_s) {
+  std::string ending;
+  const auto error = base::capture([&] { ending = how(node::end_process(process.pid, process.start_ticks, grace_s)); });
+  return error ? fmt::format("{}; `sudo {}`", error->what(), node::how_to_stop(process)) : ending;
+}
+
 Json end_leftovers(const std::vector<Leftover>& found, double grace_s) {
   Json out = Json::array();
   for (const auto& f : found) {
-    std::string ending;
-    if (const auto error = base::capture([&] { ending = how(node::end_process(f.process.pid, f.process.start_ticks, grace_s)); }))
-      ending = error->what();
     out.push_back({{"attempt", f.attempt},
                    {"program", f.program},
                    {"rank", f.rank},
@@ -178,7 +181,7 @@ Json end_leftovers(const std::vector<Leftover>& found, double grace_s) {
                    {"command", f.process.command},
                    {"holds", f.holds},
                    {"over", f.why_over},
-                   {"how", ending}});
+                   {"how", try_to_end(f.process, grace_s)}});
   }
   return out;
 }

@@ -51,7 +51,9 @@ struct Stranger {
 /// Of all GPUs, except processes of this run.
 std::vector<Stranger> find_strangers(const std::filesystem::path& run, const node::GpuView& gpus);
 
-/// TERM, then KILL after `grace_s`, to each; evidence for the ledger: [{attempt, program, rank, pid, command, holds, how}].
+/// TERM, then KILL after `grace_s`; how it ended, in words, or why it cannot be ended. Never throws for that.
+std::string try_to_end(const node::Process& process, double grace_s);
+/// The same to each; evidence for the ledger: [{attempt, program, rank, pid, command, holds, how}].
 base::Json end_leftovers(const std::vector<Leftover>& found, double grace_s);
 
 base::Json to_json(const Stranger& stranger);

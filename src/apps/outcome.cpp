@@ -2,8 +2,10 @@
 #include "outcome.hpp"
 
 #include <aerie/base/error.hpp>
+#include <aerie/base/json.hpp>
 
 #include <algorithm>
+#include <filesystem>
 #include <new>
 
 #include <fmt/format.h>
@@ -23,6 +25,12 @@ Outcome outcome_of(const std::function<int()>& f) {
     return {f(), {}, {}};
   } catch (const base::Error& e) {
     return {static_cast<int>(e.code()), e.what(), e.hint()};
+  } catch (const base::Json::exception& e) {
+    return {static_cast<int>(base::ExitCode::data),
+            fmt::format("a record holds a value that does not belong there: {}", e.what()),
+            "ledger.jsonl, status.json or another JSON file of the run was edited or damaged"};
+  } catch (const std::filesystem::filesystem_error& e) {
+    return {static_cast<int>(base::ExitCode::io), e.what(), "check owner and permissions"};
   } catch (const std::bad_alloc&) {
     return {bug, "out of memory", "ask for more memory, or for fewer ranks a node"};
   } catch (const std::exception& e) {

@@ -2,8 +2,11 @@
 #include "preflight_phase.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
+#include <cstdlib>
 #include <filesystem>
+#include <map>
 #include <set>
 #include <system_error>
 
@@ -96,13 +99,25 @@ int verdict(const std::vector<Finding>& findings, bool strict) {
   return 0;
 }
 
+/// Slurm's names of the hosts, where it gave them another. Collective.
+std::map<std::string, std::string> node_names(const comm::Comm& world) {
+  const char* name = std::getenv("SLURMD_NODENAME");
+  const auto hosts = world.all_gather(base::host_name());
+  const auto nodes = world.all_gather(std::string(name ? name : ""));
+  std::map<std::string, std::string> out;
+  for (std::size_t r = 0; r < hosts.size(); ++r)
+    if (!nodes[r].empty()) out[hosts[r]] = nodes[r];
+  return out;
+}
+
 /// For job scripts: the hosts that all trouble is on, one a line; no file when it is not theirs alone.
-void write_unfit(const std::vector<Finding>& findings, const PreflightFlags& flags) {
+void write_unfit(const std::vector<Finding>& findings, const PreflightFlags& flags,
+                 const std::map<std::string, std::string>& names) {
   std::set<std::string> hosts;
   for (const auto& f : findings) {
     if (f.result == Result::pass || (f.result == Result::warn && !flags.strict)) continue;
     if (f.hosts.empty()) return;
-    hosts.insert(f.hosts.begin(), f.hosts.end());
+    for (const auto& h : f.hosts) hosts.insert(names.contains(h) ? names.at(h) : h);
   }
   if (!hosts.empty()) base::publish_text(flags.unfit, fmt::format("{}\n", fmt::join(hosts, "\n")), false);
 }
@@ -111,6 +126,7 @@ int before(const ProgramContext& context, const PreflightFlags& flags, const std
   clear_nodes(context);  // collective over world
   auto request = request_of(context, flags);
   add_phase(context.config, flags, request);
+  const auto names = node_names(context.world);  // collective over world
   const auto findings = preflight::examine(context.world, request, poll);
   auto all = preflight::to_json(findings);
   const auto result = preflight::worst(findings);
@@ -118,7 +134,6 @@ int before(const ProgramContext& context, const PreflightFlags& flags, const std
   all["strict"] = flags.strict;
   if (context.world.is_root()) {
     print(context, findings, all);
-    if (!flags.unfit.empty()) write_unfit(findings, flags);
     const bool ok = result == Result::pass || (result == Result::warn && !flags.strict);
     // Where the run directory is the trouble the record has no place; the table has told it.
     const auto error = base::capture([&] {
@@ -126,6 +141,10 @@ int before(const ProgramContext& context, const PreflightFlags& flags, const std
                            for_the_ledger(all));
     });
     if (error) base::log_warning(error->what());
+    const auto unwritten = base::capture([&] {
+      if (!flags.unfit.empty()) write_unfit(findings, flags, names);
+    });
+    if (unwritten) base::log_warning(unwritten->what());
   }
   return verdict(findings, flags.strict);
 }
@@ -156,6 +175,12 @@ int preflight_phase(const ProgramContext& context, const PreflightFlags& flags) 
     throw base::ConfigError("--phase and --after do not go together", "--phase looks ahead, --after back");
   if (flags.gpus < 0 || flags.nodes < 0 || flags.wait_s < 0 || flags.min_bandwidth_gb < 0 || flags.clock_bound_s <= 0)
     throw base::ConfigError("a number of preflight's flags is negative", "0 means: not asked for");
+  for (const double number : {flags.wait_s, flags.min_bandwidth_gb, flags.clock_bound_s, flags.warning_s})
+    if (!std::isfinite(number)) throw base::ConfigError("a number of preflight's flags is none", "give seconds or GB/s");
+  if (flags.warning_s < 0) throw base::ConfigError("--warning is negative", "seconds before the end of the job");
+  if (!flags.after.empty())
+    if (const auto error = base::capture([&] { report::phase_from_name(flags.after); }))
+      throw base::ConfigError("--after " + flags.after + ": " + error->what(), "extract, train, eval or export");
   const auto poll = [&] {
     if (context.stop.agree(context.world) == stop::Request::stop)  // collective over world
       throw base::StopRequested("stopped in preflight: " + context.stop.reason(), "run the same command again");

@@ -53,7 +53,7 @@ std::optional<Queue> jobs_in_queue(const report::RunState& state) {
   std::string list;
   for (const auto& id : ids) list += (list.empty() ? "" : ",") + id;
   const auto end = capture_output(
-      {"timeout", "5", "squeue", "-h", "-j", list, "-O", "JobArrayID:|,JobID:|,State:|,RestartCnt:|,Command:|"}, true);
+      {"timeout", "-k", "1", "5", "squeue", "-h", "-j", list, "-O", "JobArrayID:|,JobID:|,State:|,RestartCnt:|,Command:|"}, true);
   Queue out;
   if (end.code != 0) {  // so it ends when it is asked for one job alone and that has been forgotten
     if (end.out.find("Invalid job id") != std::string::npos) return out;

@@ -31,9 +31,12 @@ std::int64_t samples_settled(const io::Counts& counts) {
   const auto of = [&](io::FailReason reason) { return counts.by_reason[static_cast<std::size_t>(reason)]; };
   return counts.done + of(io::FailReason::nonfinite) + of(io::FailReason::target);
 }
-std::int64_t samples_settled(const config::Config& config) {
-  if (!io::Store::exists(config.store_dir())) return 0;
-  return samples_settled(io::Store::open(config.store_dir()).counts());
+std::optional<std::int64_t> samples_settled(const config::Config& config) {
+  std::optional<std::int64_t> settled = 0;
+  const auto error = base::capture([&] {
+    if (io::Store::exists(config.store_dir())) settled = samples_settled(io::Store::open(config.store_dir()).counts());
+  });
+  return error ? std::nullopt : settled;
 }
 
 std::optional<StoreView> view_store(const config::Config& config) {

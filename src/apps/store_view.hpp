@@ -38,8 +38,8 @@ void demand_settled(const config::Config& config, const StoreView& view);
 std::string store_state_hash(const io::Store& store);
 
 /// Samples that extraction has settled so far: done, or failed at extraction (not those that planning left out). 0 without a
-/// store.
-std::int64_t samples_settled(const config::Config& config);
+/// store; nothing when it cannot be told: a part was set aside, and extraction has yet to make it again.
+std::optional<std::int64_t> samples_settled(const config::Config& config);
 /// The same of counts at hand.
 std::int64_t samples_settled(const io::Counts& counts);
 

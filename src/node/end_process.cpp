@@ -3,6 +3,7 @@
 #include <aerie/base/file.hpp>
 #include <aerie/node/process.hpp>
 
+#include <algorithm>
 #include <cerrno>
 #include <csignal>
 
@@ -22,7 +23,8 @@ bool send(const base::File& handle, std::int64_t pid, int signal) {
 /// A handle can be read from when its process has ended.
 bool ends_within(const base::File& handle, double seconds) {
   pollfd p{handle.fd(), POLLIN, 0};
-  return ::poll(&p, 1, static_cast<int>(seconds * 1000)) > 0;
+  const double ms = seconds > 0 ? std::min(seconds, 86400.0) * 1000 : 0;  // not a number: 0, and never for ever
+  return ::poll(&p, 1, static_cast<int>(ms)) > 0;
 }
 }  // namespace
 

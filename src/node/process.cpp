@@ -96,6 +96,9 @@ std::optional<Process> look_at(std::int64_t pid) {
   p.user = user_name(p.uid);
   p.arguments = split_zero(read_file(pid, "cmdline"));
   p.command = p.arguments.empty() ? "[" + name + "]" : fmt::format("{}", fmt::join(p.arguments, " "));
+  // Whoever started it chose the text: it must not steer a terminal, or forge lines of a table.
+  std::replace_if(
+      p.command.begin(), p.command.end(), [](unsigned char c) { return c < 0x20 || c == 0x7f; }, '?');
   auto group = parse_cgroup(read_file(pid, "cgroup"));
   p.cgroup = std::move(group.path);
   p.unit = std::move(group.unit);

@@ -92,7 +92,7 @@ Json next_step(const std::filesystem::path& run_path, const Json& status) {
   const Json& attempts = status.at("attempts");
   if (auto wait = wait_for_running(run, status)) return *wait;
   if (!status.at("problems").empty())
-    return step(fmt::format("aerie verify {}", run),
+    return step(fmt::format("aerie recover {} --dry-run", run),
                 "the record has a problem: " + status.at("problems").front().get<std::string>());
   if (auto wait = wait_for_jobs(status)) return *wait;
   std::error_code ignored;

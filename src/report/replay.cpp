@@ -110,8 +110,41 @@ void add_jobs(RunState& run, const Json& line) {
     run.jobs.push_back({j.value("phase", ""), j.at("job").get<std::string>(), j.value("script", "")});
 }
 
+void demand(bool holds, const char* what) {
+  if (!holds) throw base::DataError(std::string(what) + " has another type");
+}
+bool is_text(const Json& line, const char* key) { return !line.contains(key) || line[key].is_string(); }
+/// What readers take for granted later on, where they could not say which line is at fault.
+void check_types(const std::string& kind, const Json& line) {
+  demand(is_text(line, "time"), "time");
+  if (kind == "todo")
+    for (const auto* key : {"content", "priority", "status"}) demand(is_text(line, key), key);
+  if (kind == "decision" || kind == "evidence") demand(is_text(line, "what"), "what");
+  if (kind == "phase" && line.contains("evidence") && line["evidence"].is_object())
+    demand(is_text(line["evidence"], "inputs"), "inputs");
+  if (kind == "submit") demand(!line.contains("details") || line["details"].is_object(), "details");
+  if (kind != "attempt" || line.value("event", "") != "begin") return;
+  demand(!line.contains("process") || line["process"].is_object(), "process");
+  const Json details = details_of(line);
+  const auto list = [&](const char* key, auto&& each) {
+    const auto it = details.find(key);
+    demand(it == details.end() || (it->is_array() && std::all_of(it->begin(), it->end(), each)), key);
+  };
+  list("hosts", [](const Json& h) { return h.is_string(); });
+  list("processes", [](const Json& p) {
+    if (!p.is_object() || !is_text(p, "host")) return false;
+    const auto number = [&](const char* key) { return !p.contains(key) || p[key].is_number_integer(); };
+    return number("rank") && number("pid") && number("start_ticks");
+  });
+  const auto boots = details.find("boot_ids");
+  demand(boots == details.end() ||
+             (boots->is_object() && std::all_of(boots->begin(), boots->end(), [](const Json& b) { return b.is_string(); })),
+         "boot_ids");
+}
+
 void add(RunState& run, Failed& failed, const Json& line, std::size_t number) {
   const auto kind = line.at("kind").get<std::string>();
+  check_types(kind, line);
   if (kind == "attempt") {
     add_attempt(run, line);
   } else if (kind == "phase") {

@@ -130,7 +130,10 @@ bool is_run(const std::filesystem::path& run) {
 Json build_status(const std::filesystem::path& run, const Json& store_counts, const Json& checkpoint, const Outside& outside) {
   if (!is_run(run)) throw base::MissingInputError(run.string() + ": no run directory", "`aerie init RUN` makes one");
   const double now = base::unix_now();
-  Json problems = Json::array();
+  Json problems = outside.problems;
+  if (problems.is_null()) problems = Json::array();
+  if (!std::filesystem::exists(Ledger(run).path()) && std::filesystem::exists(run / "resolved.json"))
+    problems.push_back("ledger.jsonl is gone: what was done and decided is not known");
   RunState state;
   try {
     state = replay(Ledger(run).read());

@@ -240,6 +240,100 @@ def by_slurm(lab, recover, imposters):
     check("job 78 is no longer in the queue" in text, text)
 
 
+def held_jobs(lab, recover, _):
+    """Ended in the middle, a recovery lets go the jobs that it holds."""
+    run = recover.prepared("held")
+    Record(run).attempt(first_host="elsewhere", job="77")
+    log = os.path.join(recover.tools, "scontrol.log")
+    env = lab.env | recover.squeue("77|77|PENDING|1|/some/where|\n")
+    with open(os.path.join(recover.tools, "scontrol"), "w", encoding="utf-8") as f:  # slow in what comes after the hold
+        f.write(f'#!/bin/sh\necho "$@" >>{log}\ncase "$*" in *"show node"*) sleep 3 ;; esac\n')
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        with contextlib.suppress(FileNotFoundError):
+            os.remove(log)
+        process = subprocess.Popen([lab.aerie, "recover", run], env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                   stderr=subprocess.STDOUT, text=True)
+        deadline = time.monotonic() + 20
+        while not os.path.exists(log) or "show node" not in open(log, encoding="utf-8").read():
+            check(time.monotonic() < deadline and process.poll() is None, "recover did not come to its question about nodes")
+            time.sleep(0.02)
+        process.send_signal(number)
+        text = process.communicate(timeout=20)[0]
+        calls = open(log, encoding="utf-8").read().splitlines()
+        check(process.returncode == 75 and "let go" in text, f"{number}: ended {process.returncode}: {text}")
+        check(calls.index("hold 77") < calls.index("release 77"), f"{number}: {calls}")
+    check("todo" not in open(os.path.join(run, "ledger.jsonl"), encoding="utf-8").read(), "an item was opened by what was cut short")
+
+
+def refused_leaves_no_trace(lab, recover, _):
+    """While somebody works on the run, or with a wrong pid: refused, and the record is as it was. Bad numbers are usage errors."""
+    run = recover.prepared("refused")
+    extract = os.path.join(os.path.dirname(lab.aerie), "aerie-extract")
+    with open(run + ".log", "w", encoding="utf-8") as log:
+        process = subprocess.Popen([extract, "--run", run], env=dict(lab.env, AERIE_FAULT="file.fdatasync:0:3:stall"), stdout=log,
+                                   stderr=log, stdin=subprocess.DEVNULL, start_new_session=True)
+    try:
+        while "stalls" not in open(run + ".log", encoding="utf-8").read():
+            check(process.poll() is None, "the extraction ended")
+            time.sleep(0.05)
+        before = open(os.path.join(run, "ledger.jsonl"), encoding="utf-8").read()
+        text = recover(run, expect=78)
+        check("is in use by aerie-extract" in text and process.poll() is None, text)
+        for flags in (["--end-foreign", "1"], ["--grace", "nan"], ["--grace", "inf"], ["--resume", "--submit"]):
+            recover(run, *flags, expect=2)
+        check(open(os.path.join(run, "ledger.jsonl"), encoding="utf-8").read() == before, "a refused command wrote into the ledger")
+    finally:
+        end_session(process)
+    # What is left to do may be any phase: the item is closed by whoever does it.
+    for last in ("prepare", "extract", "verify", "vocab"):
+        lab.call("run", run, "--to", last)
+        recover(run)
+    recover(run, "--resume")
+    status = json.loads(lab.call("status", run, "--json"))
+    check([t["status"] for t in status["todo"]] == ["done"] * 4 and not status["next"]["command"], status["todo"])
+
+
+def damaged_parts(lab, recover, _):
+    """A part that cannot be opened, or is gone: said, set aside, made again."""
+    run = recover.prepared("parts")
+    lab.call("run", run, "--to", "verify")
+    good = lab.store(run)
+    part = os.path.join(run, "store", "parts", "part-00000.h5")
+    os.truncate(part, 1000)
+    status = json.loads(lab.call("status", run, "--json"))
+    check(any("part-00000" in p for p in status["problems"]) and "recover" in status["next"]["command"], status["problems"])
+    text = recover(run, "--dry-run")
+    check("extract" in text.split("phases to do:")[1], text)
+    recover(run)
+    lab.call("run", run, "--to", "verify")
+    check(lab.store(run) == good, "other rows than before")
+    os.remove(part)
+    text = recover(run, expect=66)
+    check("aerie recover --lost" in text, text)
+    recover(run, "--lost")
+    lab.call("run", run, "--to", "verify")
+    check(lab.store(run) == good, "other rows than before")
+
+
+def hostile_record(lab, recover, _):
+    """Lines that hold something else than they should: 65 naming the record; status still answers."""
+    run = recover.prepared("hostile")
+    ledger = os.path.join(run, "ledger.jsonl")
+    clean = open(ledger, encoding="utf-8").read()
+    begin = {"time": utc(60), "kind": "attempt", "event": "begin", "number": 9, "program": "aerie-extract"}
+    lines = [begin | {"details": {"processes": p}} for p in (0, [1], [{"pid": True}], [{"pid": "1"}])]
+    lines += [begin | {"details": d} for d in ({"hosts": 1}, {"hosts": [1]}, {"boot_ids": [1]}, {"boot_ids": {HOST: True}})]
+    lines += [begin | {"process": 5}, {"time": utc(60), "kind": "phase", "phase": "extract", "state": "failed", "evidence": {"inputs": 1}},
+              {"time": utc(60), "kind": "todo", "content": 1, "priority": "high", "status": "open"},
+              {"time": None, "kind": "decision", "what": "accept-missing"}, {"time": utc(60), "kind": "submit", "details": []}]
+    for line in lines:
+        with open(ledger, "w", encoding="utf-8") as f:
+            f.write(clean + json.dumps(line) + "\n")
+        text = recover(run, "--dry-run", expect=65)
+        check("ledger: record" in text, f"{line}: {text}")
+        check(json.loads(lab.call("status", run, "--json"))["problems"], f"{line}: status sees no problem")
+
+
 def foreign(lab, recover, imposters):
     """Listed with what it is; ended only when its pid is given, and only when it is on a GPU."""
     run = recover.prepared("foreign")
@@ -275,7 +369,8 @@ def main():
             if shutil.which(name):
                 lab.env["SLURM_CONF"] = "/dev/null"
         recover = Recover(lab, os.path.abspath(args.nvml))
-        for case in (real_leftover, nothing_else, by_slurm, foreign):
+        for case in (real_leftover, nothing_else, by_slurm, held_jobs, refused_leaves_no_trace, damaged_parts, hostile_record,
+                     foreign):
             imposters = Imposters()
             began = time.monotonic()
             try:

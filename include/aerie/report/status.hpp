@@ -43,6 +43,7 @@ struct Outside {
   /// By id as attempts carry it, "12", or "12_3" for a task of an array; jobs that are not there have left the queue. Nothing:
   /// Slurm was not asked, or did not answer.
   std::optional<std::map<std::string, QueuedJob>> queue;
+  std::vector<std::string> problems;      // what could not be looked at, and why
   std::map<Phase, std::string> outdated;  // complete phases that `aerie run` would do again: why
 };
 

@@ -216,7 +216,14 @@ gpus() { echo "${AERIE_GPUS:-${SLURM_GPUS_ON_NODE:-0}}"; }
 # trouble is on some nodes, the job goes on without them, while AERIE_MIN_NODES (default 1) are left. AERIE_PREFLIGHT: more flags, as
 # --strict or --min-bandwidth 10.
 preflight() {
-  local unfit=$RUN/logs/unfit-$id rc
+  local unfit=$RUN/logs/unfit-$id rc least=${AERIE_MIN_NODES:-1} known name
+  case $least in
+    *[!0-9]*)
+      say "AERIE_MIN_NODES is '$least', not a number"
+      exit 2
+      ;;
+  esac
+  mkdir -p "$RUN/logs"
   while :; do
     rm -f "$unfit"
     rc=0
@@ -227,7 +234,14 @@ preflight() {
     may_leave_out=
     [ "$rc" = 69 ] || return 0
     [ -s "$unfit" ] || exit 69
-    if [ $(($(nodes) - $(wc -l <"$unfit"))) -lt "${AERIE_MIN_NODES:-1}" ]; then
+    known=$(scontrol show hostnames "$SLURM_JOB_NODELIST")
+    while read -r name; do
+      grep -qxF -- "$name" <<<"$known" || {
+        say "exit 69: $name is unfit, and no node of this job has that name"
+        exit 69
+      }
+    done <"$unfit"
+    if [ $(($(nodes) - $(wc -l <"$unfit"))) -lt "$least" ]; then
       say "exit 69: without $(paste -sd, "$unfit") too few nodes are left"
       exit 69
     fi

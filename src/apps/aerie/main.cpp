@@ -29,7 +29,7 @@ std::span<const Command> commands() {
       {"vocab", "count loss tokens and choose the draft vocabulary", command_vocab},
       {"verify", "check a run, store or checkpoint against its checksums", command_verify},
       {"inspect", "what a store, checkpoint, dataset, safetensors file or model directory holds", command_inspect},
-      {"recover", "check the whole store, and set what is damaged back to be done again", command_recover},
+      {"recover", "after a crash: what survived, end leftovers, verify, go on with what is missing", command_recover},
       {"accept-missing", "record the decision to go on without failed samples", command_accept_missing},
       {"may-requeue", "for job scripts: 0 when the run may be requeued, 93 when it makes no progress", command_may_requeue},
       {"import", "make a dataset of tokenised JSON lines", command_import},

@@ -6,6 +6,8 @@
 #include <aerie/config/config.hpp>
 
 #include <algorithm>
+#include <cmath>
+#include <csignal>
 #include <set>
 #include <thread>
 
@@ -45,18 +47,21 @@ class Recovery {
       if (o_.resume && !queued_->ids().empty())
         throw base::RefusedError(fmt::format("jobs of this run are in the queue: {}", fmt::join(queued_->ids(), ", ")),
                                  "--submit lets them go on; or `scancel` them first");
-      open_items(ledger_);
     }
     found_ = assess(config_);
+    left_ = find_leftovers(config_.run_dir, found_.state, found_.over, found_.gpus);
+    strangers_ = find_strangers(config_.run_dir, found_.gpus);
+    const auto chosen = choose_foreign();
+    // What is refused leaves the record as it was: nothing is written before that is known.
+    if (!o_.dry_run) lock(left_.found.empty());
+    if (!o_.dry_run) open_items(ledger_);
     say("assess", found_.said);
     close(item_assess, found_.evidence);
-    clear();
-    {
-      std::optional<base::FileLock> lock;  // free now, unless somebody is at work
-      if (!o_.dry_run) lock = lock_run(config_, base::FileLock::Mode::exclusive, "aerie recover");
-      verify();
-    }
+    clear(chosen);
+    if (!o_.dry_run) lock(true);
+    verify();
     const bool anything = plan();
+    lock_.reset();
     if (queued_) queued_->let_go();
     return anything;
   }
@@ -71,32 +76,38 @@ class Recovery {
     if (!o_.dry_run) close_item(ledger_, item, evidence);
   }
 
-  void clear() {
-    const auto left = find_leftovers(config_.run_dir, found_.state, found_.over, found_.gpus);
-    const auto strangers = find_strangers(config_.run_dir, found_.gpus);
+  /// Takes the run's lock unless it is held already. A leftover may still hold it: then it need not be free.
+  void lock(bool must) {
+    if (lock_) return;
+    if (must)
+      lock_ = lock_run(config_, base::FileLock::Mode::exclusive, "aerie recover");
+    else
+      base::capture([&] { lock_ = lock_run(config_, base::FileLock::Mode::exclusive, "aerie recover"); });
+  }
+
+  void clear(const std::set<std::int64_t>& chosen) {
     std::vector<std::string> said;
-    for (const auto n : left.rebooted)
+    for (const auto n : left_.rebooted)
       said.push_back(fmt::format("attempt {}: this host was started again since: nothing of it is left", n));
-    for (const auto& f : left.found)
+    for (const auto& f : left_.found)
       said.push_back(fmt::format("process {} of attempt {}, {} rank {} ({}){}{}", f.process.pid, f.attempt, f.program, f.rank,
                                  f.why_over, f.holds.empty() ? "" : fmt::format(", holds {}", fmt::join(f.holds, ", ")),
                                  o_.dry_run ? ": would be ended" : ""));
-    for (const auto& s : left.spared)
+    for (const auto& s : left_.spared)
       said.push_back(fmt::format("process {} is left alone: {} ({})", s.process.pid, s.why, s.process.command));
-    const auto chosen = choose_foreign(strangers);
     Json evidence{{"host", found_.evidence.at("host")},
                   {"boot_id", found_.evidence.at("boot_id")},
-                  {"rebooted_since", left.rebooted},
+                  {"rebooted_since", left_.rebooted},
                   {"ended", Json::array()},
                   {"spared", Json::array()},
                   {"foreign", Json::array()},
                   {"foreign_ended", Json::array()}};
-    if (!o_.dry_run) evidence["ended"] = end_leftovers(left.found, o_.grace_s);
+    if (!o_.dry_run) evidence["ended"] = end_leftovers(left_.found, o_.grace_s);
     for (const auto& e : evidence["ended"])
       said.push_back(fmt::format("process {}: {}", e.at("pid").get<std::int64_t>(), e.at("how").get<std::string>()));
-    for (const auto& s : left.spared)
+    for (const auto& s : left_.spared)
       evidence["spared"].push_back({{"pid", s.process.pid}, {"command", s.process.command}, {"why", s.why}});
-    for (const auto& s : strangers) end_or_name(s, chosen.contains(s.process.pid), said, evidence);
+    for (const auto& s : strangers_) end_or_name(s, chosen.contains(s.process.pid), said, evidence);
     evidence["gpus"] = memory_now();
     if (said.empty()) said.emplace_back("nothing of this run is left running here, and nobody else is on its GPUs");
     for (const auto& h : other_hosts()) {
@@ -108,9 +119,9 @@ class Recovery {
   }
 
   /// --end-foreign names processes by hand; each must be one of those found on a GPU.
-  std::set<std::int64_t> choose_foreign(const std::vector<Stranger>& strangers) const {
+  std::set<std::int64_t> choose_foreign() const {
     for (const auto pid : o_.foreign)
-      if (std::none_of(strangers.begin(), strangers.end(),
+      if (std::none_of(strangers_.begin(), strangers_.end(),
                        [&](const auto& s) { return s.process.pid == pid && s.process.start_ticks != 0; }))
         throw base::ConfigError(fmt::format("--end-foreign {}: no foreign process with this pid is on a GPU of this host", pid),
                                 "`aerie recover --dry-run` lists them");
@@ -120,11 +131,9 @@ class Recovery {
     said.push_back(fmt::format("foreign: {}{}", describe(s), chosen ? o_.dry_run ? "; would be ended" : "" : "; left alone"));
     auto line = to_json(s);
     if (!chosen || o_.dry_run) return void(evidence["foreign"].push_back(std::move(line)));
-    const auto ending = node::end_process(s.process.pid, s.process.start_ticks, o_.grace_s);
-    line["survived"] = ending == node::Ending::survived;
-    said.push_back(
-        fmt::format("foreign process {}: {}", s.process.pid,
-                    ending == node::Ending::survived ? "survived KILL: it hangs in the kernel" : "ended, as --end-foreign says"));
+    const auto how = try_to_end(s.process, o_.grace_s);
+    line["how"] = how;
+    said.push_back(fmt::format("foreign process {}: {}", s.process.pid, how));
     evidence["foreign_ended"].push_back(std::move(line));
   }
 
@@ -147,7 +156,7 @@ class Recovery {
   }
 
   void verify() {
-    if (!found_.store) {
+    if (!io::Store::exists(config_.store_dir())) {
       say("verify", {"no store yet"});
       return close(item_verify, {{"verified", 0}, {"store", "none yet"}});
     }
@@ -171,6 +180,9 @@ class Recovery {
   config::Config config_;
   report::Ledger ledger_;
   Assessment found_;
+  Leftovers left_;
+  std::vector<Stranger> strangers_;
+  std::optional<base::FileLock> lock_;
   std::optional<Mended> store_;
   std::optional<HeldJobs> queued_;
 };
@@ -200,6 +212,8 @@ int command_recover(int argc, char** argv) {
   app.add_option("--threads", o.threads, "threads that read")->check(CLI::Range(1, 1024));
   if (!parse_command_line(app, argc, argv)) return 0;
 
+  if (!std::isfinite(o.grace_s)) throw base::ConfigError("--grace is no number of seconds", "for example --grace 10");
+  std::signal(SIGPIPE, SIG_IGN);  // whoever reads along may go: the work is finished
   Recovery recovery(o);
   const bool anything = recovery.run();
   if (o.dry_run) return print("dry run: nothing was changed"), 0;

@@ -84,19 +84,32 @@ void add_node(Assessment& a, const base::ProcessIdentity& here) {
 }
 
 void add_data(Assessment& a, const config::Config& c) {
-  if (io::Store::exists(c.store_dir())) {
-    a.store = io::Store::open(c.store_dir()).counts();
-    const auto& n = *a.store;
+  const bool there = io::Store::exists(c.store_dir());
+  std::optional<io::Counts> counts;
+  if (const auto error = base::capture([&] {
+        if (there) counts = io::Store::open(c.store_dir()).counts();
+      })) {
+    a.said.push_back(fmt::format("store: cannot be opened as a whole: {}", error->what()));
+    a.evidence["store"] = {{"error", error->what()}};
+  } else if (there) {
+    const auto& n = *counts;
     a.said.push_back(fmt::format("store: {} of {} samples done, {} failed, {} missing, as its records say", n.done, n.total,
                                  n.failed, n.pending));
     a.evidence["store"] = {{"total", n.total}, {"done", n.done}, {"failed", n.failed}, {"missing", n.pending}};
   } else {
     a.said.push_back("store: none yet");
   }
-  if (const auto newest = ckpt::latest(c.checkpoint_dir(), false)) {
-    a.checkpoint = newest->step;
-    a.said.push_back(fmt::format("checkpoint: step {}", newest->step));
-    a.evidence["checkpoint_step"] = newest->step;
+  if (const auto error = base::capture([&] {
+        if (const auto newest = ckpt::latest(c.checkpoint_dir(), false)) a.checkpoint = newest->step;
+      }))
+    a.said.push_back(fmt::format("checkpoints: {}", error->what()));
+  if (a.checkpoint) {
+    a.said.push_back(fmt::format("checkpoint: step {}", *a.checkpoint));
+    a.evidence["checkpoint_step"] = *a.checkpoint;
+  }
+  if (!std::filesystem::exists(c.run_dir / "ledger.jsonl") && (there || a.checkpoint)) {
+    a.said.emplace_back("ledger: it is gone; what attempts there were, and what was decided, is not known");
+    a.evidence["ledger"] = "gone";
   }
 }
 }  // namespace

@@ -17,7 +17,6 @@ struct Assessment {
   report::RunState state;
   std::map<std::int64_t, std::string> over;  // attempts that are over, and why (leftovers.hpp)
   node::GpuView gpus;                        // of this host
-  std::optional<io::Counts> store;           // as its records say; nothing: no store yet
   std::optional<std::int64_t> checkpoint;    // newest step that opens
   std::vector<std::string> said;             // for people
   base::Json evidence;

@@ -24,23 +24,27 @@ double number(const Json& object, const char* key) {
 }
 
 /// Tokens per second of the newest extraction that tells: a killed one left its snapshot, others their evidence.
-double extraction_rate(const config::Config& c, const report::RunState& state) {
+double extraction_rate(const config::Config& c) {
   Json snapshot;
   base::capture([&] { snapshot = base::read_json(c.run_dir / "status.json"); });  // not there, or torn by a power cut
-  if (snapshot.is_object() && snapshot.value("phase", "") == "extract")
+  if (snapshot.is_object() && snapshot.value("phase", Json{}) == "extract")
     if (const auto rate = number(snapshot, "rate"); rate > 0) return rate;
-  const auto it = state.phases.find(Phase::extract);
-  if (it == state.phases.end()) return 0;
-  const auto seconds = number(it->second.evidence, "seconds");
-  return seconds > 0 ? number(it->second.evidence, "tokens") / seconds : 0;
+  const auto lines = report::Ledger(c.run_dir).read();
+  for (auto line = lines.rbegin(); line != lines.rend(); ++line) {
+    if (line->value("kind", Json{}) != "phase" || line->value("phase", Json{}) != "extract") continue;
+    const Json evidence = line->value("evidence", Json{});
+    if (number(evidence, "seconds") > 0 && number(evidence, "tokens") > 0)
+      return number(evidence, "tokens") / number(evidence, "seconds");
+  }
+  return 0;
 }
 
-void add_extraction(Plan& plan, const config::Config& c, const Assessment& found, const Mended& store) {
+void add_extraction(Plan& plan, const config::Config& c, const Mended& store) {
   const auto& n = store.counts;
   // The damaged ones' tokens are not known one by one: as many as the rest has on average.
   const double per_sample = n.done > 0 ? static_cast<double>(n.done_tokens) / static_cast<double>(n.done) : 0;
   const double tokens = static_cast<double>(n.total_tokens - n.done_tokens) + per_sample * static_cast<double>(store.bad);
-  const double rate = extraction_rate(c, found.state);
+  const double rate = extraction_rate(c);
   plan.evidence["missing"] = store.missing;
   plan.evidence["tokens"] = tokens;
   plan.evidence["rate_tokens_per_s"] = rate > 0 ? Json(rate) : Json{};
@@ -74,13 +78,15 @@ Plan plan_resume(const config::Config& c, const Assessment& found, const std::op
   Plan plan;
   const auto state = report::replay(report::Ledger(c.run_dir).read());
   std::vector<std::string_view> left;
+  const bool missing = store && store->missing > 0;  // a dry run has not set the damaged ones back
   for (const auto phase : pipeline) {
-    if (!why_not_done(c, state, phase)) continue;
+    const bool again = missing && (phase == Phase::extract || phase == Phase::verify);
+    if (!again && !why_not_done(c, state, phase)) continue;
     if (!plan.phase) plan.phase = phase;
     left.push_back(report::phase_name(phase));
   }
   plan.evidence = {{"phases", left}};
-  if (store && store->missing > 0) add_extraction(plan, c, found, *store);
+  if (missing) add_extraction(plan, c, *store);
   if (plan.phase == Phase::train) add_training(plan, c, found);
   plan.said.push_back(left.empty() ? "all phases are complete" : fmt::format("phases to do: {}", fmt::join(left, ", ")));
   return plan;

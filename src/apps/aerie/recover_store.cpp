@@ -87,6 +87,12 @@ io::VerifyReport check(const fs::path& store, int threads) {
   return io::verify_store(store, options);
 }
 
+std::vector<std::int64_t> keys_of(const std::map<std::int64_t, std::string>& samples) {
+  std::vector<std::int64_t> out;
+  for (const auto& entry : samples) out.push_back(entry.first);
+  return out;
+}
+
 /// What extraction and verification said about the store holds no longer.
 void reopen_phases(report::Ledger& ledger, const base::Json& evidence) {
   const auto state = report::replay(ledger.read());
@@ -127,11 +133,13 @@ Mended mend_store(const config::Config& config, report::Ledger& ledger, const Me
     throw base::Error(report.code(), fmt::format("{}: {}", damage.beyond[0].first, damage.beyond[0].second),
                       "this cannot be mended here: look at the disk, or restore the file");
   if (report.findings.empty() || options.dry_run) return out;
+  // Recorded before anything is changed: a recovery that is cut short here must not leave mended damage that nobody knows of.
+  ledger.evidence("damage",
+                  {{"samples", keys_of(damage.samples)}, {"parts", damage.parts}, {"findings", report.findings.size()}});
+  reopen_phases(ledger, out.evidence);
 
   for (const auto p : damage.parts) io::set_part_aside(store, p, holder_text("aerie recover"), locks);
-  std::vector<std::int64_t> samples;
-  for (const auto& entry : damage.samples) samples.push_back(entry.first);
-  const auto reopened = io::reopen_damaged(store, samples, holder_text("aerie recover"), locks);
+  const auto reopened = io::reopen_damaged(store, keys_of(damage.samples), holder_text("aerie recover"), locks);
   for (const auto& file : damage.leftovers) fs::remove(store / file);
   if (damage.marker) io::remove_complete_marker(store);
   out.evidence["reopened"] = reopened;
@@ -139,7 +147,6 @@ Mended mend_store(const config::Config& config, report::Ledger& ledger, const Me
   out.evidence["leftovers_removed"] = damage.leftovers;
   out.evidence["reason"] = "aerie recover found damage in the store";
   ledger.evidence("recover", out.evidence);
-  reopen_phases(ledger, out.evidence);
   std::string left;  // their bytes are what was written: doing them again would write the same
   for (const auto& [sample, text] : damage.samples)
     if (!std::binary_search(reopened.begin(), reopened.end(), sample))

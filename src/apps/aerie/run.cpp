@@ -17,6 +17,7 @@
 #include "launcher.hpp"
 #include "phases.hpp"
 #include "prepare.hpp"
+#include "recovery_items.hpp"
 #include "run_lock.hpp"
 #include "summary.hpp"
 
@@ -142,6 +143,7 @@ int command_run(int argc, char** argv) {
     auto why = why_not_done(c, report::replay(ledger.read()), *phase);
     if (!why && again) why = "asked for again";
     if (!why) {
+      close_resume(ledger, *phase, {{"phase", name}, {"found", "complete"}});
       base::log_info(fmt::format("{}: complete", name));
       continue;
     }
@@ -152,6 +154,7 @@ int command_run(int argc, char** argv) {
     if (result.code != 0) return stop_at(c, *phase, result);
     if (const auto left = why_not_done(c, report::replay(ledger.read()), *phase))
       throw base::Bug(fmt::format("phase {} ended with 0, but {}", name, *left));
+    close_resume(ledger, *phase, {{"phase", name}, {"done_by", "aerie run"}});  // a program has done so itself
   }
   print(summary(c));
   return 0;

@@ -43,7 +43,7 @@ std::map<std::string, NodeNow> ask_about_nodes(const std::set<std::string>& host
   std::string list;
   for (const auto& h : hosts) list += (list.empty() ? "" : ",") + h.substr(0, h.find('.'));
   if (list.empty()) return {};
-  auto found = parse_nodes(capture_output({"timeout", "5", "scontrol", "-o", "show", "node", list}, true).out);
+  auto found = parse_nodes(capture_output({"timeout", "-k", "1", "5", "scontrol", "-o", "show", "node", list}, true).out);
   for (const auto& h : hosts)
     if (const auto it = found.find(h.substr(0, h.find('.'))); it != found.end()) found[h] = it->second;
   return found;

@@ -76,11 +76,11 @@ std::string attempt_answer(const std::string& run, const std::string& program) {
       return it->end.empty() ? "no end" : fmt::format("{}", it->exit_code);
   return "none";
 }
-/// A damaged part must not hide the rest: it is warned about, once, and left out.
+/// A damaged part must not hide the rest: it is left out, and told as a problem.
 template <class F>
-Json or_null(const char* what, F&& f) {
+Json or_null(const char* what, std::vector<std::string>& problems, F&& f) {
   Json out;
-  if (const auto error = base::capture([&] { out = f(); })) base::log_warning(fmt::format("{}: {}", what, error->what()));
+  if (const auto error = base::capture([&] { out = f(); })) problems.push_back(fmt::format("{}: {}", what, error->what()));
   return out;
 }
 /// Complete phases that `aerie run` would do again.
@@ -108,8 +108,9 @@ Json status_of(const std::string& run) {
   report::Outside outside;
   outside.queue = jobs_in_queue(state);
   if (configured) outside.outdated = outdated_phases(config, state);
-  return report::build_status(run, or_null("store", [&] { return store_json(config, state); }),
-                              or_null("checkpoints", [&] { return checkpoint_json(config); }), outside);
+  const auto store = or_null("store", outside.problems, [&] { return store_json(config, state); });
+  const auto checkpoint = or_null("checkpoints", outside.problems, [&] { return checkpoint_json(config); });
+  return report::build_status(run, store, checkpoint, outside);
 }
 }  // namespace
 

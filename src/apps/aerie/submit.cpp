@@ -16,6 +16,7 @@
 #include "job_script.hpp"
 #include "phases.hpp"
 #include "prepare.hpp"
+#include "recovery_items.hpp"
 #include "run_lock.hpp"
 #include "slurm_queue.hpp"
 
@@ -185,6 +186,8 @@ void make_ready(const config::Config& c, bool dry) {
       throw base::Error(static_cast<base::ExitCode>(end.code), fmt::format("phase prepare ended with exit code {}", end.code),
                         "see the message above");
     }
+    report::Ledger ledger(c.run_dir);
+    close_resume(ledger, phase, {{"phase", report::phase_name(phase)}, {"done_by", "aerie submit"}});
   }
 }
 

@@ -150,7 +150,7 @@ TEST(LedgerCommand, prints_events) {
   EXPECT_EQ(aerie("ledger " + dir.path().string()).code, 66);
   report::Ledger(dir.path()).phase(report::Phase::extract, report::PhaseState::complete, {{"done", 7}});
   const auto people = aerie("ledger " + dir.path().string());
-  EXPECT_NE(people.out.find("phase=extract state=complete done=7"), std::string::npos) << people.out;
+  EXPECT_NE(people.out.find("extract complete: done 7"), std::string::npos) << people.out;
   EXPECT_EQ(aerie("ledger --json " + dir.path().string()).json().at("phase"), "extract");
 }
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <csignal>
 #include <fstream>
 #include <functional>
@@ -106,6 +107,11 @@ TEST(Process, AmongAll) {
   for (const auto& p : node::all_processes()) found += p.pid == child.pid() || p.pid == ::getpid();
   EXPECT_EQ(found, 2);
 }
+TEST(Process, CommandCannotSteerATerminal) {
+  Child child("echo ready; " + loops, "bash", {"\x1b[31m", "a\nb"});
+  EXPECT_NE(node::look_at(child.pid())->command.find(" ?[31m a?b"), std::string::npos);
+  EXPECT_EQ(node::look_at(child.pid())->arguments.back(), "a\nb");
+}
 TEST(Process, SlurmJobFromTheEnvironment) {
   Child plain("export SLURM_JOB_ID=12; echo ready; exec sleep 60");
   Child task("export SLURM_JOB_ID=15 SLURM_ARRAY_JOB_ID=12 SLURM_ARRAY_TASK_ID=3; echo ready; exec sleep 60");
@@ -207,6 +213,10 @@ TEST(EndProcess, RecycledPidIsLeftAlone) {
   for (const auto wrong : {child.ticks() - 1, child.ticks() + 1, std::int64_t{0}})
     EXPECT_EQ(node::end_process(child.pid(), wrong, 0.1), node::Ending::gone);
   EXPECT_TRUE(child.alive());
+}
+TEST(EndProcess, NoNumberIsNoGrace) {
+  Child child("trap '' TERM; echo ready; " + loops);
+  EXPECT_EQ(node::end_process(child.pid(), child.ticks(), std::nan("")), node::Ending::killed);
 }
 TEST(EndProcess, NoSuchProcess) {
   EXPECT_EQ(node::end_process(1 << 30, 1, 0.1), node::Ending::gone);
