@@ -49,7 +49,7 @@ bool first_rank_is_gone(const report::AttemptRecord& a, const base::ProcessIdent
 std::optional<std::string> over_for_slurm(const report::AttemptRecord& a, const std::optional<Queue>& queue,
                                           const base::ProcessIdentity& here) {
   if (a.job.empty()) return std::nullopt;
-  const auto started = [](int restart) { return fmt::format("its job was started again, for the {}. time", restart); };
+  const auto started = [](int restart) { return fmt::format("its job was started again since (restart {})", restart); };
   if (a.job == here.job) {
     if (a.restart_count < here.restart_count) return started(here.restart_count);
     return std::nullopt;

@@ -9,7 +9,9 @@ int main(int argc, char** argv) {
   apps::PreflightFlags flags;
   apps::ProgramSpec spec;
   spec.name = "preflight";
-  spec.description = "Checks that the nodes of this job can do a run's work; start one rank per node, or per GPU.";
+  spec.description =
+      "Ends what dead attempts of the run left on the nodes of this job, and checks that these can do its work; start one rank "
+      "per node, or per GPU.";
   spec.lock = apps::ProgramSpec::Lock::none;
   spec.is_attempt = false;
   spec.add_options = [&](CLI::App& app) {

@@ -39,6 +39,11 @@ std::optional<Json> wait_for_running(const std::string& run, const Json& status)
   return std::nullopt;
 }
 
+/// A run that was submitted goes on through Slurm.
+std::string go_on(const std::string& run, const Json& status) {
+  return fmt::format("aerie {} {}", status.at("jobs").empty() ? "run" : "submit", run);
+}
+
 /// Jobs of the run that will do by themselves what is left.
 std::optional<Json> wait_for_jobs(const Json& status) {
   std::string ids;
@@ -57,8 +62,9 @@ std::optional<Json> decide_about_failed(const std::filesystem::path& run, const 
   for (const auto& f : samples.at("failed_samples"))
     if (!f.at("decided").get<bool>()) ids.push_back(f.at("id").get<std::string>());
   if (ids.empty()) return std::nullopt;
-  return step(accept_missing_command(run, ids), fmt::format("{} failed {} for a decision: accept, or mend the data and run again",
-                                                            ids.size(), ids.size() == 1 ? "sample waits" : "samples wait"));
+  return step(accept_missing_command(run, ids),
+              fmt::format("{} failed {} for a decision: accept, or see docs/recovery.md for what can be tried again", ids.size(),
+                          ids.size() == 1 ? "sample waits" : "samples wait"));
 }
 
 /// Why it is not all done: how the last attempt ended, or what no longer holds.
@@ -97,16 +103,16 @@ Json next_step(const std::filesystem::path& run_path, const Json& status) {
   if (auto wait = wait_for_jobs(status)) return *wait;
   std::error_code ignored;
   if (std::filesystem::exists(run_path / "stop", ignored))
-    return step(fmt::format("rm {} && aerie run {}", shell_word((run_path / "stop").string()), run),
+    return step(fmt::format("rm {} && {}", shell_word((run_path / "stop").string()), go_on(run, status)),
                 "the stop file holds the run");
   if (!attempts.empty() && attempts.back().at("exit_code") == static_cast<int>(base::ExitCode::no_progress))
-    return step(fmt::format("aerie run {} --reset-attempts", run), "three attempts made no progress: repair the cause first");
+    return step(go_on(run, status) + " --reset-attempts", "three attempts made no progress: repair the cause first");
   if (damage_was_found(status)) return step(fmt::format("aerie recover {}", run), "verification found damage");
   if (auto decision = decide_about_failed(run_path, status)) return *decision;
   bool all = true;
   for (const auto phase : {"prepare", "extract", "train", "eval", "export"}) all = all && state_of(status, phase) == "complete";
   if (all) return step("", "all phases are complete");
-  return step(fmt::format("aerie run {}", run), reason_to_run(status));
+  return step(go_on(run, status), reason_to_run(status));
 }
 
 }  // namespace aerie::report

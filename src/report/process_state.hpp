@@ -14,7 +14,7 @@ Life life_of(const AttemptRecord& attempt);
 
 struct ProcessNow {
   std::string state;      // one letter, as ps shows it
-  std::string waits_for;  // "D (disk) in jbd2_log_wait_commit"
+  std::string waits_for;  // "D (...) in jbd2_log_wait_commit"
 };
 /// Of a process of this host and boot; nothing when it is gone or the pid is another's by now.
 std::optional<ProcessNow> look_at_process(std::int64_t pid, std::int64_t start_ticks);

@@ -305,6 +305,8 @@ def damaged_parts(lab, recover, _):
     text = recover(run, "--dry-run")
     check("extract" in text.split("phases to do:")[1], text)
     recover(run)
+    status = json.loads(lab.call("status", run, "--json"))
+    check(not status["problems"] and status["next"]["command"].startswith("aerie run"), status)
     lab.call("run", run, "--to", "verify")
     check(lab.store(run) == good, "other rows than before")
     os.remove(part)

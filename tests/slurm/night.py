@@ -68,7 +68,7 @@ class Night(Run):
         sets = [w for k, v in SETTINGS.items() for w in ("--set", f"{k}={json.dumps(v)}")]
         call(self.env, lab.aerie, "init", self.path, "--target", os.path.join(source_folder, "target"), "--conversations",
              os.path.join(source_folder, "night.jsonl.gz"), *sets)
-        self.site("srun")
+        self.site("srun", AERIE_GPUS=1)
 
     def aerie(self, *words, expect=0, timeout=120):
         """Both outputs of a command."""
@@ -227,6 +227,10 @@ def end_of_night(night):
     check(status["next"]["command"] == "" and not status["problems"], f"next {status['next']}, problems {status['problems']}")
     check(all(f["decided"] for f in status["samples"]["failed_samples"]), "a failed sample has no decision")
     check(sorted(os.listdir(os.path.join(night.path, "export"))) == ["sglang", "vllm"], "exports are missing")
+    measured = {x["details"]["phase"]: x["details"] for x in night.steps_of("gpu-memory")}
+    check({"train", "eval"} <= set(measured), f"memory was measured after {sorted(measured)}")
+    for phase, seen in measured.items():
+        check(seen["result"] == "PASS" and all(n["gpus"] for n in seen["nodes"]), f"after {phase}: {seen}")
     left = [n for x in night.steps_of("leftovers") for n in x["details"]["nodes"]]
     check(any(n["host"] == "node2" and n["rebooted_since"] for n in left), f"nobody saw that node2 was started again: {left}")
     check(any(f["command"].startswith("vllm-serve") for n in left for f in n["foreign"]), "the foreign process is not in the record")

@@ -33,7 +33,7 @@ std::vector<Process> all_processes();
 /// `kill 4711`.
 std::string how_to_stop(const Process& process);
 
-/// What it waits for, "D (disk) in fuse_wait": its state and, where the kernel says so, the function it sleeps in; of a process
+/// What it waits for, "D (waiting in the kernel, not to be interrupted) in fuse_wait": its state and, where the kernel says so, the function it sleeps in; of a process
 /// with threads, its first one. Empty when there is no such process.
 std::string waits_for(std::int64_t pid);
 

@@ -109,7 +109,9 @@ class Recovery {
       evidence["spared"].push_back({{"pid", s.process.pid}, {"command", s.process.command}, {"why", s.why}});
     for (const auto& s : strangers_) end_or_name(s, chosen.contains(s.process.pid), said, evidence);
     evidence["gpus"] = memory_now();
-    if (said.empty()) said.emplace_back("nothing of this run is left running here, and nobody else is on its GPUs");
+    if (said.empty())
+      said.push_back(fmt::format("{}: nothing of this run is left running; {}", base::host_name(),
+                                 found_.gpus.gpus.empty() ? "no GPUs here to look at" : "nobody else is on its GPUs"));
     for (const auto& h : other_hosts()) {
       said.push_back(fmt::format("{}: looked at when a job starts there", h));
       evidence["elsewhere"].push_back(h);
@@ -198,8 +200,10 @@ int go_on(const Options& o, int (*command)(int, char**), const char* name) {
 }  // namespace
 
 int command_recover(int argc, char** argv) {
-  CLI::App app("After a crash: what survived, ends what dead attempts left running, verifies, and goes on with what is missing.",
-               "aerie recover");
+  CLI::App app(
+      "After a crash: says what survived, ends what dead attempts left running, reads the whole store, says what is missing; "
+      "goes on with --submit or --resume.",
+      "aerie recover");
   Options o;
   app.add_option("RUN,--run", o.run, "the run directory")->required();
   app.add_flag("--dry-run", o.dry_run, "only say what would be done");
@@ -208,7 +212,7 @@ int command_recover(int argc, char** argv) {
   app.add_option("--site", o.site, "with --submit: the site's settings")->needs(submit);
   app.add_flag("--lost", o.lost, "parts that are missing are lost for good: make them again");
   app.add_option("--end-foreign", o.foreign, "end this foreign process too; it must be on a GPU of this host (repeatable)");
-  app.add_option("--grace", o.grace_s, "seconds between TERM and KILL")->check(CLI::Range(0.0, 3600.0));
+  app.add_option("--grace", o.grace_s, "seconds between TERM and KILL (10)")->check(CLI::Range(0.0, 3600.0));
   app.add_option("--threads", o.threads, "threads that read")->check(CLI::Range(1, 1024));
   if (!parse_command_line(app, argc, argv)) return 0;
 

@@ -37,7 +37,15 @@ Json last_write(const io::Store& store) {
   }
   return newest > 0 ? Json(newest) : Json{};
 }
+/// A part that a recovery has set aside and the next extraction makes again: until then the store cannot be counted.
+bool waits_for_a_part(const config::Config& config) {
+  std::error_code none;
+  for (const auto& entry : std::filesystem::directory_iterator(config.store_dir() / "parts", none))
+    if (auto part = entry.path(); part.extension() == ".bad" && !std::filesystem::exists(part.replace_extension())) return true;
+  return false;
+}
 Json store_json(const config::Config& config, const report::RunState& state) {
+  if (waits_for_a_part(config)) return nullptr;
   const auto view = view_store(config, state);
   if (!view) return nullptr;
   Json failed = Json::array();

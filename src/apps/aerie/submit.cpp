@@ -49,7 +49,11 @@ fs::path find_templates() {
 }
 
 fs::path find_site(const std::string& flag, const config::Config& c, const fs::path& templates) {
-  const fs::path site = !flag.empty() ? fs::path(flag) : !c.slurm.site.empty() ? fs::path(c.slurm.site) : templates / "site.env";
+  const auto before = c.run_dir / "jobs/site.env";  // of an earlier submission
+  const fs::path site = !flag.empty()           ? fs::path(flag)
+                        : !c.slurm.site.empty() ? fs::path(c.slurm.site)
+                        : fs::exists(before)    ? before
+                                                : templates / "site.env";
   if (!fs::exists(site))
     throw base::MissingInputError(
         site.string() + ": no site settings",
@@ -208,7 +212,8 @@ int command_submit(int argc, char** argv) {
   bool dry = false, reset = false;
   int array = 0;
   app.add_option("RUN,--run", run, "the run directory")->required();
-  app.add_option("--site", site_flag, "the site's settings; default: slurm.site, then jobs/slurm/site.env");
+  app.add_option("--site", site_flag,
+                 "the site's settings; default: slurm.site, the last submission's, then jobs/slurm/site.env");
   auto* from_option = app.add_option("--from", from, "first phase: extract, verify, train, eval or export; does it again");
   app.add_option("--to", to, "last phase");
   auto* array_option = app.add_option("--array", array, "extract as an array of this many one-node jobs that share the store");
