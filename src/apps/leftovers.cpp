@@ -6,6 +6,7 @@
 #include <aerie/report/utc.hpp>
 
 #include <algorithm>
+#include <set>
 
 #include <fmt/format.h>
 #include <sys/stat.h>
@@ -31,7 +32,7 @@ std::vector<Rank> ranks_of(const report::AttemptRecord& a) {
              p.value("start_ticks", std::int64_t{0}),
              p.value("host", ""),
              {}};
-      r.boot_id = boots.value(r.host, "");
+      r.boot_id = boots.value(r.host, r.host == a.host ? a.boot_id : std::string());
       out.push_back(std::move(r));
     }
   if (out.empty()) out.push_back({0, a.pid, a.start_ticks, a.host, a.boot_id});  // an older ledger knows the first rank alone
@@ -69,6 +70,8 @@ std::optional<std::string> why_over(const report::AttemptRecord& a, const std::o
     if (at && base::unix_now() - *at < settle_s) return std::nullopt;
     return fmt::format("it ended with exit code {}", a.exit_code);
   }
+  // What can be seen here beats what Slurm says: a queue that was asked for wrongly must not end ranks that work.
+  if (a.host == here.host && !first_rank_is_gone(a, here)) return std::nullopt;
   if (first_rank_is_gone(a, here))
     return a.boot_id == here.boot_id ? "its first rank is gone" : "this host was started again since";
   return over_for_slurm(a, queue, here);
@@ -132,7 +135,7 @@ Leftovers find_leftovers(const fs::path& run_path, const report::RunState& state
     if (reason == over.end()) continue;
     bool rebooted = false;
     for (const auto& r : ranks_of(a)) {
-      if (r.host != here.host) continue;
+      if (r.host != here.host || r.boot_id.empty()) continue;
       rebooted = rebooted || (r.boot_id != here.boot_id && a.end.empty());
       if (r.boot_id != here.boot_id) continue;
       const auto p = node::look_at(r.pid);
@@ -147,22 +150,35 @@ Leftovers find_leftovers(const fs::path& run_path, const report::RunState& state
   return out;
 }
 
-std::vector<Stranger> find_strangers(const fs::path& run_path, const node::GpuView& gpus) {
+std::vector<Stranger> find_strangers(const fs::path& run_path, const report::RunState& state,
+                                     const std::map<std::int64_t, std::string>& over, const Leftovers& leftovers,
+                                     const node::GpuView& gpus) {
   const auto run = fs::canonical(run_path).string();
+  const auto here = base::this_process();
+  std::set<std::int64_t> ours{here.pid};  // leftovers, and ranks of attempts that may be at work
+  for (const auto& f : leftovers.found) ours.insert(f.process.pid);
+  for (const auto& a : state.attempts)
+    if (!over.contains(a.number))
+      for (const auto& r : ranks_of(a))
+        if (r.host == here.host && r.boot_id == here.boot_id) ours.insert(r.pid);
   std::map<std::int64_t, Stranger> by_pid;
   for (const auto& gpu : gpus.gpus)
     for (const auto& g : gpu.processes) {
       auto& s = by_pid[g.pid];
       s.process.pid = g.pid;
       if (s.gpus.empty())
-        if (auto p = node::look_at(g.pid)) s.process = std::move(*p);
+        if (auto p = node::look_at(g.pid); p && node::sees_pids_of_the_driver()) s.process = std::move(*p);
       s.gpus.push_back(gpu.index);
       s.bytes += std::max<std::int64_t>(0, g.bytes);
     }
   std::vector<Stranger> out;
   for (auto& [pid, s] : by_pid)
-    if (node::run_directory_of(s.process) != run) out.push_back(std::move(s));
+    if (!ours.contains(pid) || node::run_directory_of(s.process) != run) out.push_back(std::move(s));
   return out;
+}
+
+bool is_gone(const std::string& word) {
+  return word == how(node::Ending::ended) || word == how(node::Ending::killed) || word == how(node::Ending::gone);
 }
 
 std::string try_to_end(const node::Process& process, double grace_s) {

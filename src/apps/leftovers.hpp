@@ -48,9 +48,13 @@ struct Stranger {
   std::vector<int> gpus;
   std::int64_t bytes = 0;
 };
-/// Of all GPUs, except processes of this run.
-std::vector<Stranger> find_strangers(const std::filesystem::path& run, const node::GpuView& gpus);
+/// On all GPUs: everybody but the leftovers and the ranks of attempts that may be at work.
+std::vector<Stranger> find_strangers(const std::filesystem::path& run, const report::RunState& state,
+                                     const std::map<std::int64_t, std::string>& over, const Leftovers& leftovers,
+                                     const node::GpuView& gpus);
 
+/// Whether `how`, as try_to_end() said it, means that the process is gone.
+bool is_gone(const std::string& how);
 /// TERM, then KILL after `grace_s`; how it ended, in words, or why it cannot be ended. Never throws for that.
 std::string try_to_end(const node::Process& process, double grace_s);
 /// The same to each; evidence for the ledger: [{attempt, program, rank, pid, command, holds, how}].

@@ -21,7 +21,7 @@ Json clear_here(const std::filesystem::path& run, const report::RunState& state,
                 const std::map<std::int64_t, std::string>& over) {
   const auto gpus = node::look_at_gpus();
   const auto left = find_leftovers(run, state, over, gpus);
-  const auto strangers = find_strangers(run, gpus);
+  const auto strangers = find_strangers(run, state, over, left, gpus);
   if (left.found.empty() && left.spared.empty() && left.rebooted.empty() && strangers.empty()) return nullptr;
   Json out{{"host", base::host_name()},
            {"boot_id", base::this_process().boot_id},
@@ -74,7 +74,11 @@ void clear_nodes(const ProgramContext& context) {
   const auto hosts = world.all_gather(base::host_name());  // collective over world
   const bool first = std::find(hosts.begin(), hosts.end(), base::host_name()) - hosts.begin() == world.rank();
   Json mine;
-  if (first && !error) base::capture([&] { mine = clear_here(context.config.run_dir, state, over); });
+  if (first && !error) try {
+      mine = clear_here(context.config.run_dir, state, over);
+    } catch (const std::exception& e) {  // anything: the others wait in the collective that follows
+      base::log_warning(e.what());
+    }
   Json nodes = Json::array();
   for (const auto& t : world.all_gather(mine.dump(-1, ' ', false, Json::error_handler_t::replace)))  // collective over world
     if (auto one = Json::parse(t); !one.is_null()) nodes.push_back(std::move(one));

@@ -2,6 +2,8 @@
 #include "preflight_phase.hpp"
 
 #include <algorithm>
+#include <atomic>
+#include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
@@ -9,8 +11,10 @@
 #include <map>
 #include <set>
 #include <system_error>
+#include <thread>
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <aerie/base/error.hpp>
 #include <aerie/base/file.hpp>
@@ -68,6 +72,12 @@ preflight::Request request_of(const ProgramContext& context, const PreflightFlag
 /// What only the checks before a phase need.
 void add_phase(const config::Config& c, const PreflightFlags& flags, preflight::Request& r) {
   r.libraries = libraries_of(program_beside("aerie-train"));
+  if (flags.phase == "verify" || flags.phase == "export") {  // on no GPU: who else is on the node's is not this job's business
+    r.only = {"layout", "time", "version", "libraries", "clock", "directory", "locks", "space", "host-memory", "scratch", "mpi"};
+    r.needs = phase_needs(c, flags.phase, false);
+    r.needs.ranks_per_node = std::max(std::int64_t{1}, flags.ranks_per_node);
+    return;
+  }
   if (c.target.device != "cpu") r.gpu_network = nccl_network();
   const bool on_gpu = c.target.device == "cuda" || (r.gpu_network && !node::look_at_gpus().visible().empty());
   r.needs = phase_needs(c, flags.phase, on_gpu);
@@ -121,6 +131,33 @@ void write_unfit(const std::vector<Finding>& findings, const PreflightFlags& fla
   }
   if (!hosts.empty()) base::publish_text(flags.unfit, fmt::format("{}\n", fmt::join(hosts, "\n")), false);
 }
+
+/// Ends this rank, and so the job's step, when a check does not come to its end: a broken fabric can keep all ranks inside one.
+class Watch {
+ public:
+  Watch() : limit_s_(limit()), thread_([this](std::stop_token stop) { look(stop); }) {}
+  void pet() { last_ = base::unix_now(); }
+
+ private:
+  static double limit() {
+    const char* text = std::getenv("AERIE_CHECK_LIMIT_SECONDS");
+    return text ? std::atof(text) : 300;
+  }
+  void look(const std::stop_token& stop) {
+    while (!stop.stop_requested()) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(100));
+      if (limit_s_ <= 0 || base::unix_now() - last_ < limit_s_) continue;
+      base::log_error(fmt::format(
+          "error: a check of preflight did not end in {:.0f} s (the network or a disk hangs; the last line of the table of "
+          "an earlier preflight names what comes next)",
+          limit_s_));
+      ::_exit(static_cast<int>(base::ExitCode::preflight));
+    }
+  }
+  double limit_s_;
+  std::atomic<double> last_{base::unix_now()};
+  std::jthread thread_;  // last: it reads the others
+};
 
 int before(const ProgramContext& context, const PreflightFlags& flags, const std::function<void()>& poll) {
   clear_nodes(context);  // collective over world
@@ -181,7 +218,9 @@ int preflight_phase(const ProgramContext& context, const PreflightFlags& flags) 
   if (!flags.after.empty())
     if (const auto error = base::capture([&] { report::phase_from_name(flags.after); }))
       throw base::ConfigError("--after " + flags.after + ": " + error->what(), "extract, train, eval or export");
+  Watch watch;
   const auto poll = [&] {
+    watch.pet();
     if (context.stop.agree(context.world) == stop::Request::stop)  // collective over world
       throw base::StopRequested("stopped in preflight: " + context.stop.reason(), "run the same command again");
   };

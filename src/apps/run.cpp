@@ -170,10 +170,16 @@ class Program {
     return details;
   }
 
+  /// Not so where other jobs still work on it: a task of an array ends 0 as well.
+  bool is_complete(report::Phase phase) const {
+    const auto phases = report::replay(ledger_->read()).phases;
+    const auto it = phases.find(phase);
+    return it != phases.end() && it->second.state == report::PhaseState::complete;
+  }
   /// A recovery may have left this phase's work to do.
   void close_resumed() {
     for (int p = 0; p <= static_cast<int>(report::Phase::bench); ++p)
-      if (const auto phase = static_cast<report::Phase>(p); report::phase_name(phase) == spec_.name)
+      if (const auto phase = static_cast<report::Phase>(p); report::phase_name(phase) == spec_.name && is_complete(phase))
         close_resume(*ledger_, phase, {{"program", program_}, {"attempt", attempt_}, {"details", end_details_}});
   }
 

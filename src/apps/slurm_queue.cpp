@@ -52,8 +52,33 @@ std::optional<Queue> jobs_in_queue(const report::RunState& state) {
   if (ids.empty()) return std::nullopt;
   std::string list;
   for (const auto& id : ids) list += (list.empty() ? "" : ",") + id;
-  const auto end = capture_output(
-      {"timeout", "-k", "1", "5", "squeue", "-h", "-j", list, "-O", "JobArrayID:|,JobID:|,State:|,RestartCnt:|,Command:|"}, true);
+  const auto end = capture_output({"env",
+                                   "-u",
+                                   "SQUEUE_STATES",
+                                   "-u",
+                                   "SQUEUE_PARTITION",
+                                   "-u",
+                                   "SQUEUE_USERS",
+                                   "-u",
+                                   "SQUEUE_ACCOUNT",
+                                   "-u",
+                                   "SQUEUE_QOS",
+                                   "-u",
+                                   "SQUEUE_NAMES",
+                                   "-u",
+                                   "SLURM_CLUSTERS",
+                                   "timeout",
+                                   "-k",
+                                   "1",
+                                   "5",
+                                   "squeue",
+                                   "--all",
+                                   "-h",
+                                   "-j",
+                                   list,
+                                   "-O",
+                                   "JobArrayID:|,JobID:|,State:|,RestartCnt:|,Command:|"},
+                                  true);
   Queue out;
   if (end.code != 0) {  // so it ends when it is asked for one job alone and that has been forgotten
     if (end.out.find("Invalid job id") != std::string::npos) return out;

@@ -62,12 +62,15 @@ Cgroup parse_cgroup(View text) {
     if (best ? here.size() >= path.size() || here != "/" : here.size() > path.size()) path = here;
   }
   out.path = std::string(path);
+  for (const auto line : split(text, '\n'))  // version 1: Slurm's hierarchies are others than systemd's
+    for (const auto name : split(line, '/'))
+      if (name.starts_with("job_")) out.job = std::string(name.substr(4));
   for (const auto name : split(path, '/')) {
     if (name.ends_with(".service") || (name.ends_with(".scope") && !name.starts_with("session-") && name != "init.scope"))
       out.unit = plain(name);
     if (auto container = container_of(path, name); !container.empty()) out.container = std::move(container);
-    if (name.starts_with("job_")) out.job = std::string(name.substr(4));
   }
+  if (out.unit.starts_with("slurmd") || out.unit.starts_with("slurmstepd")) out.unit.clear();  // not what anybody should stop
   return out;
 }
 

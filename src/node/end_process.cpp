@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <csignal>
 
 #include <fmt/format.h>
@@ -22,9 +23,15 @@ bool send(const base::File& handle, std::int64_t pid, int signal) {
 }
 /// A handle can be read from when its process has ended.
 bool ends_within(const base::File& handle, double seconds) {
+  using Clock = std::chrono::steady_clock;
   pollfd p{handle.fd(), POLLIN, 0};
   const double ms = seconds > 0 ? std::min(seconds, 86400.0) * 1000 : 0;  // not a number: 0, and never for ever
-  return ::poll(&p, 1, static_cast<int>(ms)) > 0;
+  const auto end = Clock::now() + std::chrono::milliseconds(static_cast<std::int64_t>(ms));
+  for (;;) {  // a signal to this process must not cut the grace short
+    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(end - Clock::now()).count();
+    const int n = ::poll(&p, 1, static_cast<int>(std::max<std::int64_t>(0, left)));
+    if (n >= 0 || errno != EINTR) return n > 0;
+  }
 }
 }  // namespace
 

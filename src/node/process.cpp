@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -122,6 +123,12 @@ std::vector<Process> all_processes() {
   }
   std::sort(out.begin(), out.end(), [](const Process& a, const Process& b) { return a.pid < b.pid; });
   return out;
+}
+
+bool sees_pids_of_the_driver() {
+  constexpr const char* initial = "pid:[4026531836]";  // the kernel's constant for the first one
+  std::error_code error;
+  return std::getenv("AERIE_NVML") || fs::read_symlink("/proc/self/ns/pid", error) == initial;
 }
 
 std::string how_to_stop(const Process& p) {

@@ -30,7 +30,7 @@ std::vector<Holder> holders(const Scene& s, const node::GpuView& view) {
       Holder h;
       h.gpu = gpu, h.process = p;
       h.gpu.processes.clear();
-      if (const auto seen = node::look_at(p.pid)) {
+      if (const auto seen = node::look_at(p.pid); seen && node::sees_pids_of_the_driver()) {
         h.known = true;
         h.user = seen->user, h.command = seen->command, h.unit = seen->unit, h.container = seen->container, h.job = seen->job;
         h.stop = node::how_to_stop(*seen);

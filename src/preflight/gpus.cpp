@@ -80,12 +80,14 @@ std::string what_to_do(const Scene& s, const Holder& h) {
 
 Finding gpus(const Scene& s) {
   const auto nodes = inventory(s);
-  const auto& first = nodes.at(0);
+  const auto count = usual(s, fmt::format("{}", s.gpus.visible().size()));  // collective over world
+  const auto kinds = usual(s, s.gpus.visible().empty() || s.gpus.visible()[0].lost ? "" : kind(s.gpus.visible()[0]));
   const auto self = std::find_if(nodes.begin(), nodes.end(), [&](const auto& n) { return n.at("host") == s.host(); });
   const auto expected = s.request.gpus;
   const auto here = static_cast<std::int64_t>(self->at("gpus").size());
   const std::string given = slurm_gpus();
   Troubles mine;
+  bool odd = false;  // unlike the others, who may be wrong themselves
   const auto fail = [&](std::string text, std::string advice) {
     mine.push_back({Result::fail, std::move(text), std::move(advice)});
   };
@@ -97,8 +99,8 @@ Finding gpus(const Scene& s) {
   else if (expected > 0 && here != expected)
     fail(fmt::format("{} GPUs, but {} were asked for", here, expected),
          "nvidia-smi -L shows those that the driver sees; one may have failed");
-  else if (first.at("gpus").size() != self->at("gpus").size())
-    fail(fmt::format("{} GPUs, {} has {}", here, first.at("host").get<std::string>(), first.at("gpus").size()),
+  else if ((odd = expected == 0 && count.value != fmt::format("{}", here)))
+    fail(fmt::format("{} GPUs, {} has {}", here, count.host, count.value),
          "every node must have as many; nvidia-smi -L shows those that the driver sees");
   if (!s.gpus.note.empty())
     fail(fmt::format("CUDA_VISIBLE_DEVICES names {}, which is not there", s.gpus.note),
@@ -112,31 +114,34 @@ Finding gpus(const Scene& s) {
                       fmt::format("{} does not answer {}: {}", gpu_name(g), g.faults.front().query, g.faults.front().text),
                       "nvidia-smi -q on that node says more"});
   }
-  // Kinds are compared with the first GPU of all, among those that have a name to compare.
-  std::string reference;
+  // Kinds are compared with that of most nodes, among GPUs that have a name to compare.
+  auto reference = kinds.value;
   for (const auto& n : nodes)
     for (const auto& g : n.at("gpus"))
       if (reference.empty() && !g.at("lost").get<bool>()) reference = g.at("kind");
   for (const auto& g : s.gpus.visible())
     if (!g.lost && kind(g) != reference)
-      fail(fmt::format("{} is a {}, others are {}", gpu_name(g), kind(g), reference),
-           "ask for nodes of one kind (--constraint, --gres=gpu:KIND:N)");
+      odd = true, fail(fmt::format("{} is a {}, others are {}", gpu_name(g), kind(g), reference),
+                       "ask for nodes of one kind (--constraint, --gres=gpu:KIND:N)");
   const auto good =
       here == 0 ? fmt::format("none{}", s.gpus.nvml ? "" : ", and no driver")
                 : fmt::format("{} x {} on each node", here, kind(s.gpus.visible().empty() ? node::Gpu{} : s.gpus.visible()[0]));
   auto f = judge(s, "gpus", mine, good);
+  const bool any_odd = s.world.max(std::int64_t{odd}) > 0;
+  if (any_odd && ((expected == 0 && !count.clear) || !kinds.clear)) f.hosts.clear();
   f.details = {{"nodes", nodes}, {"expected", expected}};
   return f;
 }
 
 Finding driver(const Scene& s) {
   const auto here = s.gpus.nvml ? s.gpus.driver : std::string("none");
-  const auto first = s.world.broadcast(here);
+  const auto most = usual(s, here);
   Troubles mine;
-  if (here != first)
-    mine.push_back({Result::fail, fmt::format("driver {}, {} has {}", here, s.hosts[0], first),
+  if (here != most.value)
+    mine.push_back({Result::fail, fmt::format("driver {}, {} has {}", here, most.host, most.value),
                     "nodes of one job need one driver: ask the administrators"});
-  auto f = judge(s, "driver", mine, first);
+  auto f = judge(s, "driver", mine, most.value);
+  if (!most.clear) f.hosts.clear();
   f.details = {{"nodes", gather_nodes(s, {{"driver", s.gpus.driver}, {"nvml", s.gpus.nvml_version}})}};
   return f;
 }

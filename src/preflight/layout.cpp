@@ -55,31 +55,35 @@ Finding time_left(const Scene& s) {
 }
 
 Finding version(const Scene& s) {
-  const auto first = s.world.broadcast(s.request.version);
+  const auto most = usual(s, s.request.version);
   Troubles mine;
-  if (first != s.request.version)
-    mine.push_back(
-        {Result::fail, "another program than on rank 0: " + s.request.version, "install the same build on every node"});
-  return judge(s, "version", mine, first);
+  if (most.value != s.request.version)
+    mine.push_back({Result::fail, fmt::format("another program than on {}: {}", most.host, s.request.version),
+                    "install the same build on every node"});
+  auto f = judge(s, "version", mine, most.value);
+  if (!most.clear) f.hosts.clear();
+  return f;
 }
 
 Finding libraries(const Scene& s) {
-  const base::Json first = base::Json::parse(s.world.broadcast(base::Json(s.request.libraries).dump()));
+  const auto most = usual(s, base::Json(s.request.libraries).dump());
+  const auto first = base::Json::parse(most.value);
   Troubles mine;
   for (const auto& [name, found] : s.request.libraries) {
     const auto there = first.value(name, std::string("none"));
     if (found != there)
-      mine.push_back({Result::fail, fmt::format("{} is {}, on rank 0 it is {}", name, found, there),
+      mine.push_back({Result::fail, fmt::format("{} is {}, on {} it is {}", name, found, most.host, there),
                       "load the same modules, Spack view or container on every node"});
   }
   for (const auto& [name, there] : first.items())
     if (!s.request.libraries.contains(name))
-      mine.push_back({Result::fail, fmt::format("{} is not found, on rank 0 it is {}", name, there.get<std::string>()),
+      mine.push_back({Result::fail, fmt::format("{} is not found, on {} it is {}", name, most.host, there.get<std::string>()),
                       "load the same modules, Spack view or container on every node"});
   std::vector<std::string> names;
   for (const auto& [name, found] : s.request.libraries) names.push_back(name + " " + found);
   auto f = judge(s, "libraries", mine, names.empty() ? "none are known" : fmt::format("{}", fmt::join(names, ", ")));
-  f.details = {{"rank_0", first}};
+  if (!most.clear) f.hosts.clear();
+  f.details = {{"usual", first}};
   return f;
 }
 

@@ -104,6 +104,20 @@ Finding judge(const Scene& s, std::string check, const Troubles& mine, const std
   return f;
 }
 
+Usual usual(const Scene& s, const std::string& mine) {
+  const auto all = s.world.all_gather(mine);
+  std::map<std::string, int> votes;
+  std::set<std::string> counted;
+  for (std::size_t r = 0; r < all.size(); ++r)
+    if (counted.insert(s.hosts[r]).second) ++votes[all[r]];
+  Usual out{all[0], s.hosts[0], true};
+  int most = votes.at(all[0]);
+  for (std::size_t r = 1; r < all.size(); ++r)
+    if (votes.contains(all[r]) && votes.at(all[r]) > most) out.value = all[r], out.host = s.hosts[r], most = votes.at(all[r]);
+  out.clear = std::count_if(votes.begin(), votes.end(), [&](const auto& v) { return v.second == most; }) == 1;
+  return out;
+}
+
 base::Json gather_nodes(const Scene& s, const base::Json& mine) {
   base::Json out = base::Json::array();
   const auto all = s.world.all_gather(s.first_of_host() ? mine.dump(-1, ' ', false, base::Json::error_handler_t::replace) : "");

@@ -38,6 +38,15 @@ Troubles trouble(const std::function<void()>& f, const std::string& advice);
 /// Collective: the ranks' troubles, those that are alike told once; `good` (rank 0's) when there are none.
 Finding judge(const Scene& scene, std::string check, const Troubles& mine, const std::string& good);
 
+/// What most hosts have. The odd one is at fault, whichever rank it has; where none is the most frequent, no host can be blamed.
+struct Usual {
+  std::string value;
+  std::string host;  // one that has it: rank 0's, where it does
+  bool clear = true;
+};
+/// Collective; `mine` of a host's first rank counts.
+Usual usual(const Scene& scene, const std::string& mine);
+
 /// Collective: what each host's first rank brings, as a list of objects with "host" added.
 base::Json gather_nodes(const Scene& scene, const base::Json& mine);
 

@@ -52,7 +52,8 @@ Verdict verdict_on(const RunState& state, const AttemptRecord& attempt, const Ou
       break;
   }
   const bool superseded = std::any_of(state.attempts.begin(), state.attempts.end(), [&](const AttemptRecord& other) {
-    return other.program == attempt.program && other.number > attempt.number && (attempt.job.empty() || other.job == attempt.job);
+    return other.program == attempt.program && other.number > attempt.number &&
+           (attempt.job.empty() ? other.host == attempt.host : other.job == attempt.job);
   });
   if (superseded) return {"died", "it recorded no end and was started again"};
   if (auto known = asked_of_slurm(attempt, outside)) return *known;

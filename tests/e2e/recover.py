@@ -226,6 +226,20 @@ def by_slurm(lab, recover, imposters):
     record = Record(run)
     p = imposters.start(run)
     record.attempt(p, first_host="elsewhere", job="77")
+    record.append(time=utc(3000), kind="submit", details={"jobs": [{"phase": "extract", "job": "77", "script": "/some/where"}]})
+    preflight = os.path.join(os.path.dirname(lab.aerie), "aerie-preflight")
+
+    def clear_by_preflight(answer):
+        done = subprocess.run([preflight, "--run", run], env=lab.env | recover.squeue(answer), capture_output=True, text=True,
+                              timeout=60, stdin=subprocess.DEVNULL, check=False)
+        check(done.returncode == 0, done.stdout + done.stderr)
+    clear_by_preflight("77|77|RUNNING|0|/some/where|\n")
+    check(p.poll() is None, "preflight ended a rank of a job that runs")
+    other = imposters.start(run)
+    record.attempt(other, first_host="elsewhere", job="79")
+    clear_by_preflight("77|77|RUNNING|0|/some/where|\n")
+    other.wait(5)  # 79 is not in the queue any more
+    check(p.poll() is None, "preflight ended a rank of a job that runs")
     running = "77|77|RUNNING|0|/some/where|\n"
     text = recover(run, expect=78, env=recover.squeue(running))
     check("job 77 of this run is RUNNING" in text and p.poll() is None, text)
@@ -243,7 +257,9 @@ def by_slurm(lab, recover, imposters):
 def held_jobs(lab, recover, _):
     """Ended in the middle, a recovery lets go the jobs that it holds."""
     run = recover.prepared("held")
-    Record(run).attempt(first_host="elsewhere", job="77")
+    record = Record(run)
+    record.attempt(first_host="elsewhere", job="77")
+    record.append(time=utc(3000), kind="submit", details={"jobs": [{"phase": "extract", "job": "77", "script": "/some/where"}]})
     log = os.path.join(recover.tools, "scontrol.log")
     env = lab.env | recover.squeue("77|77|PENDING|1|/some/where|\n")
     with open(os.path.join(recover.tools, "scontrol"), "w", encoding="utf-8") as f:  # slow in what comes after the hold

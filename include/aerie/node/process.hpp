@@ -29,12 +29,16 @@ std::optional<Process> look_at(std::int64_t pid);
 /// All of this PID namespace, by pid.
 std::vector<Process> all_processes();
 
+/// NVML tells pids of the host. Not so in a PID namespace of one's own: there the same number is another process, and none of the
+/// driver's may be looked up. (A library that AERIE_NVML names is taken at its word.)
+bool sees_pids_of_the_driver();
+
 /// The command with which a person ends it for good: `systemctl stop vllm.service`, `docker stop 0123456789ab`, `scancel 12`,
 /// `kill 4711`.
 std::string how_to_stop(const Process& process);
 
-/// What it waits for, "D (waiting in the kernel, not to be interrupted) in fuse_wait": its state and, where the kernel says so, the function it sleeps in; of a process
-/// with threads, its first one. Empty when there is no such process.
+/// What it waits for, "D (waiting in the kernel, not to be interrupted) in fuse_wait": its state and, where the kernel says so,
+/// the function it sleeps in; of a process with threads, its first one. Empty when there is no such process.
 std::string waits_for(std::int64_t pid);
 
 /// The run directory that an aerie program was started with, absolute and without links; empty when it is none, or when that

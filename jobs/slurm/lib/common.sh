@@ -253,11 +253,11 @@ preflight() {
 # after: is the GPUs' memory free again? For the record: whatever comes of it, the phase has ended as it has.
 after() {
   [ "$(gpus)" != 0 ] || return 0
-  local rc=0 n program=(aerie-preflight --run "$RUN" --after "$phase")
+  local rc=0 n limit=(timeout -k 10 120) program=(aerie-preflight --run "$RUN" --after "$phase")
   n=$(nodes)
   case ${LAUNCHER:-srun} in
-    mpirun) mpirun -q -n "$n" --map-by ppr:1:node ${left_out:+--host "$(hosts 1)"} "${AERIE_WRAP[@]}" "${program[@]}" || rc=$? ;;
-    *) srun --mpi=pmix -N"$n" -n"$n" ${left_out:+--exclude="${left_out%,}"} "${AERIE_WRAP[@]}" "${program[@]}" || rc=$? ;;
+    mpirun) "${limit[@]}" mpirun -q -n "$n" --map-by ppr:1:node ${left_out:+--host "$(hosts 1)"} "${AERIE_WRAP[@]}" "${program[@]}" || rc=$? ;;
+    *) "${limit[@]}" srun --mpi=pmix -N"$n" -n"$n" ${left_out:+--exclude="${left_out%,}"} "${AERIE_WRAP[@]}" "${program[@]}" || rc=$? ;;
   esac
   [ "$rc" = 0 ] || say "the look at the GPUs' memory ended with $rc"
 }

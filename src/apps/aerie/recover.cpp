@@ -50,7 +50,7 @@ class Recovery {
     }
     found_ = assess(config_);
     left_ = find_leftovers(config_.run_dir, found_.state, found_.over, found_.gpus);
-    strangers_ = find_strangers(config_.run_dir, found_.gpus);
+    strangers_ = find_strangers(config_.run_dir, found_.state, found_.over, left_, found_.gpus);
     const auto chosen = choose_foreign();
     // What is refused leaves the record as it was: nothing is written before that is known.
     if (!o_.dry_run) lock(left_.found.empty());
@@ -62,11 +62,14 @@ class Recovery {
     verify();
     const bool anything = plan();
     lock_.reset();
+    if (queued_ && o_.submit && next_) queued_->cancel_unless(*next_);
     if (queued_) queued_->let_go();
     return anything;
   }
   /// Jobs that were in the queue and go on by themselves.
   std::vector<std::string> queued() const { return queued_ ? queued_->ids() : std::vector<std::string>(); }
+  /// Processes of this run are left that could not be ended.
+  bool unended() const { return unended_; }
 
  private:
   void say(const char* step, const std::vector<std::string>& lines) const {
@@ -117,7 +120,10 @@ class Recovery {
       evidence["elsewhere"].push_back(h);
     }
     say("clear", said);
-    close(item_clear, evidence);
+    for (const auto& e : evidence["ended"]) unended_ = unended_ || !is_gone(e.at("how").get<std::string>());
+    if (!unended_) return close(item_clear, evidence);
+    say("", {"what could not be ended keeps this step open: end it, or start this host again"});
+    if (!o_.dry_run) ledger_.evidence("clear", evidence);
   }
 
   /// --end-foreign names processes by hand; each must be one of those found on a GPU.
@@ -169,6 +175,7 @@ class Recovery {
   bool plan() {
     const auto plan = plan_resume(config_, found_, store_);
     say("resume", plan.said);
+    next_ = plan.phase;
     if (!o_.dry_run) {
       if (plan.phase)
         plan_item(ledger_, *plan.phase, plan.evidence);
@@ -185,6 +192,8 @@ class Recovery {
   Leftovers left_;
   std::vector<Stranger> strangers_;
   std::optional<base::FileLock> lock_;
+  bool unended_ = false;
+  std::optional<report::Phase> next_;
   std::optional<Mended> store_;
   std::optional<HeldJobs> queued_;
 };
@@ -225,6 +234,8 @@ int command_recover(int argc, char** argv) {
     return print(fmt::format("{:<10} job {} was in the queue and goes on", "", fmt::join(jobs, ", "))), 0;
   if (!anything) return 0;
   if (o.submit) return go_on(o, command_submit, "aerie submit");
+  if (o.resume && recovery.unended())
+    throw base::Error(base::ExitCode::preflight, "processes of this run could not be ended", "see above; then start again");
   if (o.resume) return go_on(o, command_run, "aerie run");
   print(fmt::format("next       aerie submit {0}, or here: aerie run {0}", shell_word(o.run)));
   return 0;

@@ -5,6 +5,7 @@
 #include <aerie/base/host.hpp>
 #include <aerie/base/log.hpp>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <thread>
@@ -20,16 +21,31 @@ CommandEnd scontrol(std::vector<std::string> words) {
   words.insert(words.begin(), {"timeout", "-k", "1", "30", "scontrol"});
   return capture_output(words, true);
 }
+
+void demand_pending(const Queue& queue) {
+  for (const auto& [id, job] : queue)
+    if (job.state != "PENDING")
+      throw base::RefusedError(fmt::format("job {} of this run is {}", id, job.state),
+                               fmt::format("wait for its end, or `scancel {}`, then start again", id));
+}
 }  // namespace
 
 HeldJobs::HeldJobs(const report::RunState& state) : since_(base::unix_now()) {
-  const auto queue = jobs_in_queue(state);
-  if (!queue) return;
-  for (const auto& [id, job] : *queue) {
-    if (job.state == "PENDING") continue;
-    throw base::RefusedError(fmt::format("job {} of this run is {}", id, job.state),
-                             fmt::format("wait for its end, or `scancel {}`, then start again", id));
+  if (state.jobs.empty()) return;
+  const auto all = jobs_in_queue(state);
+  if (!all) {
+    if (capture_output({"sh", "-c", "command -v squeue"}).code != 0) return;  // no Slurm here
+    throw base::RefusedError("Slurm does not say whether jobs of this run are in its queue",
+                             "try again when `squeue` answers: a job that started meanwhile would be refused the run");
   }
+  std::optional<Queue> queue = Queue();
+  const auto own = base::this_process().job;
+  for (const auto& j : state.jobs)
+    if (const auto* job = report::find_job(*all, j.job); job && j.job != own) {
+      (*queue)[j.job] = *job;
+      if (const auto error = base::capture([&] { phases_.push_back(report::phase_from_name(j.phase)); })) continue;
+    }
+  demand_pending(*queue);
   if (queue->empty()) return;
   held_ = true;
   watch();
@@ -38,8 +54,13 @@ HeldJobs::HeldJobs(const report::RunState& state) : since_(base::unix_now()) {
       hold(job.id);
       if (job.restarts > 0) again_.push_back(job.id);
     }
+    // One may have started between the question and its hold.
+    const auto now = jobs_in_queue(state);
+    for (auto& [id, job] : *queue)
+      if (const auto* later = now ? report::find_job(*now, id) : nullptr) job = *later;
+    demand_pending(*queue);
   } catch (...) {
-    let_go();
+    base::capture([&] { let_go(); });
     throw;
   }
 }
@@ -67,8 +88,10 @@ void HeldJobs::watch() {
     const timespec moment{0, 100'000'000};
     while (!done_) {
       if (::sigtimedwait(&ending, nullptr, &moment) < 0) continue;
-      release_all();
-      std::fputs("error: stopped; the run's jobs in the queue are let go (run the same command again)\n", stderr);
+      const auto left = release_all();
+      std::fputs(left.empty() ? "error: stopped; the run's jobs in the queue are let go (run the same command again)\n"
+                              : ("error: stopped; still held:" + left + " (scontrol release them)\n").c_str(),
+                 stderr);
       ::_exit(static_cast<int>(base::ExitCode::stopped));
     }
   });
@@ -80,18 +103,35 @@ void HeldJobs::unwatch() {
   ::pthread_sigmask(SIG_SETMASK, &before_, nullptr);
 }
 
-void HeldJobs::release_all() const {
+std::string HeldJobs::release_all() const {
   const std::lock_guard guard(mutex_);
-  for (const auto& id : ids_)
-    if (const auto end = scontrol({"release", id}); end.code != 0)
-      base::log_warning(fmt::format("job {} is still held: {}; `scontrol release {}`", id, end.out, id));
+  std::string left;
+  for (const auto& id : ids_) {
+    const double patience = base::unix_now() + 30;
+    CommandEnd end;
+    while ((end = scontrol({"release", id})).code != 0 && end.out.find("Invalid job id") == std::string::npos &&
+           base::unix_now() < patience)
+      std::this_thread::sleep_for(std::chrono::seconds(2));
+    if (end.code != 0 && end.out.find("Invalid job id") == std::string::npos) left += " " + id;
+  }
+  return left;
+}
+
+void HeldJobs::cancel_unless(report::Phase phase) {
+  if (ids_.empty() || std::any_of(phases_.begin(), phases_.end(), [&](report::Phase p) { return p <= phase; })) return;
+  for (const auto& id : ids_) capture_output({"timeout", "-k", "1", "30", "scancel", id}, true);
+  base::log_info(fmt::format("cancelled, for none of them does {}: jobs {}", report::phase_name(phase), fmt::join(ids_, ", ")));
+  const std::lock_guard guard(mutex_);
+  ids_.clear();
+  again_.clear();
 }
 
 void HeldJobs::let_go() {
   if (!held_) return;
   held_ = false;
-  release_all();
+  const auto left = release_all();
   unwatch();
+  if (!left.empty()) throw base::RefusedError("still held:" + left, fmt::format("`scontrol release{}`, or start again", left));
   // One that starts in the first seconds after it was put back can be ended together with what is left of its former self.
   constexpr double settle_s = 4;
   if (const double wait = since_ + settle_s - base::unix_now(); !again_.empty() && wait > 0)

@@ -157,6 +157,8 @@ std::vector<const Stage*> choose(const config::Config& c, Phase from, Phase to, 
 /// Jobs of an earlier submission of this run that are still in the queue.
 void refuse_twice(const report::RunState& state) {
   const auto queue = jobs_in_queue(state);
+  if (!queue && !state.jobs.empty() && capture_output({"sh", "-c", "command -v squeue"}).code == 0)
+    throw base::RefusedError("Slurm does not say whether jobs of this run are in its queue", "try again when `squeue` answers");
   if (!queue) return;  // sbatch will say what is wrong with Slurm
   std::string left;
   for (const auto& j : state.jobs)

@@ -186,7 +186,7 @@ TEST_F(Submit, status_knows_the_jobs_and_waits_for_them) {
   EXPECT_EQ(status().at("jobs").at(1).at("state"), "ENDED");
   fake("squeue", "echo 'slurm_load_jobs error: Unable to contact slurm controller' >&2; exit 1");
   EXPECT_TRUE(status().at("jobs").at(1).at("state").is_null());
-  EXPECT_NE(status().at("next").at("command").get<std::string>().find("aerie run"), std::string::npos);
+  EXPECT_NE(status().at("next").at("command").get<std::string>().find("aerie submit"), std::string::npos);
   fake("squeue", "sleep 60");
   EXPECT_TRUE(status().at("jobs").at(1).at("state").is_null()) << "a controller that does not answer";
 }

@@ -31,6 +31,11 @@ TEST(Cgroup, Version1TakesSystemd) {
 TEST(Cgroup, Version1WithoutSystemdTakesTheLongest) {
   EXPECT_EQ(parse_cgroup("3:cpu:/\n2:memory:/slurm/uid_7/job_99/step_0\n").job, "99");
 }
+TEST(Cgroup, Version1JobBesideSlurmsOwnUnit) {
+  const auto g = parse_cgroup("4:freezer:/slurm/uid_7/job_99/step_0\n1:name=systemd:/system.slice/slurmd.service\n0::/\n");
+  EXPECT_EQ(g.job, "99");
+  EXPECT_EQ(g.unit, "") << "nobody is to be told to stop slurmd";
+}
 TEST(Cgroup, Containers) {
   EXPECT_EQ(parse_cgroup("0::/system.slice/docker-" + id + ".scope").container, "docker 0123456789ab");
   EXPECT_EQ(parse_cgroup("1:name=systemd:/docker/" + id).container, "docker 0123456789ab");
