@@ -148,8 +148,8 @@ class Watch {
       std::this_thread::sleep_for(std::chrono::milliseconds(100));
       if (limit_s_ <= 0 || base::unix_now() - last_ < limit_s_) continue;
       base::log_error(fmt::format(
-          "error: a check of preflight did not end in {:.0f} s (the network or a disk hangs; the last line of the table of "
-          "an earlier preflight names what comes next)",
+          "a check of preflight did not end in {:.0f} s: the network, a disk or a GPU hangs (exclude nodes until it ends; "
+          "AERIE_CHECK_LIMIT_SECONDS sets the limit)",
           limit_s_));
       ::_exit(static_cast<int>(base::ExitCode::preflight));
     }

@@ -4,6 +4,7 @@
 #include <aerie/base/error.hpp>
 #include <aerie/base/host.hpp>
 #include <aerie/ckpt/checkpoint.hpp>
+#include <aerie/io/store.hpp>
 #include <aerie/report/utc.hpp>
 
 #include <algorithm>

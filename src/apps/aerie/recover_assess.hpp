@@ -7,7 +7,6 @@
 #include <vector>
 
 #include <aerie/config/config.hpp>
-#include <aerie/io/store.hpp>
 #include <aerie/node/gpu.hpp>
 #include <aerie/report/ledger.hpp>
 

@@ -38,27 +38,28 @@ HeldJobs::HeldJobs(const report::RunState& state) : since_(base::unix_now()) {
     throw base::RefusedError("Slurm does not say whether jobs of this run are in its queue",
                              "try again when `squeue` answers: a job that started meanwhile would be refused the run");
   }
-  std::optional<Queue> queue = Queue();
+  Queue queue;  // by the submission's ids: an array is held and let go as a whole
   const auto own = base::this_process().job;
   for (const auto& j : state.jobs)
     if (const auto* job = report::find_job(*all, j.job); job && j.job != own) {
-      (*queue)[j.job] = *job;
-      if (const auto error = base::capture([&] { phases_.push_back(report::phase_from_name(j.phase)); })) continue;
+      queue[j.job] = *job;
+      base::capture(
+          [&] { phases_.push_back(report::phase_from_name(j.phase)); });  // one of a newer version does none that we know
     }
-  demand_pending(*queue);
-  if (queue->empty()) return;
+  demand_pending(queue);
+  if (queue.empty()) return;
   held_ = true;
   watch();
   try {
-    for (const auto& [id, job] : *queue) {
-      hold(job.id);
-      if (job.restarts > 0) again_.push_back(job.id);
+    for (const auto& [id, job] : queue) {
+      hold(id);
+      if (job.restarts > 0) again_.push_back(id);
     }
     // One may have started between the question and its hold.
     const auto now = jobs_in_queue(state);
-    for (auto& [id, job] : *queue)
+    for (auto& [id, job] : queue)
       if (const auto* later = now ? report::find_job(*now, id) : nullptr) job = *later;
-    demand_pending(*queue);
+    demand_pending(queue);
   } catch (...) {
     base::capture([&] { let_go(); });
     throw;

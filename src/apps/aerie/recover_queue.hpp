@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Jobs of a run that wait in Slurm's queue while it is recovered. After a node failure Slurm puts a job back by itself; if it
 // started in the middle of a recovery, one of the two would be refused the run. So they are held, and let go when the work is
-// done.
+// done. While jobs are held, INT, TERM and HUP let them go and end the process with 75.
 #pragma once
 #include <atomic>
 #include <mutex>
@@ -23,7 +23,6 @@ class HeldJobs {
   HeldJobs(const HeldJobs&) = delete;
   HeldJobs& operator=(const HeldJobs&) = delete;
   ~HeldJobs();  // lets go what is still held
-  // While jobs are held, INT, TERM and HUP let them go and end the process with 75.
   /// Lets them go; throws RefusedError naming those that Slurm would not release within half a minute. Those that Slurm had put
   /// back start as soon as there are nodes: it makes them wait for two minutes otherwise.
   void let_go();
