@@ -214,6 +214,7 @@ int run_mpi_program(int argc, char** argv, const ProgramSpec& spec) {
   stop::StopToken::install_handlers();
   comm::Environment environment(argc, argv);
   const auto world = environment.world();
+  if (world.is_root()) stop::announce_ready();  // MPI_Init has met every rank
   base::set_log_identity(spec.name, world.rank(), world.size());
   // A communicator of its own for the end: what the body left unfinished on `world` cannot be taken for it.
   MPI_Comm raw = MPI_COMM_NULL;

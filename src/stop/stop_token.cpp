@@ -15,6 +15,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -44,6 +45,13 @@ bool is_there(const std::filesystem::path& path) {
   return std::filesystem::exists(path, ignored);
 }
 }  // namespace
+
+void announce_ready() noexcept {
+  const char* path = std::getenv("AERIE_READY_FILE");
+  if (!path || !*path) return;
+  const int fd = ::open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
+  if (fd >= 0) ::close(fd);
+}
 
 void StopToken::install_handlers() {
   struct sigaction action {};

@@ -205,7 +205,9 @@ class Cluster:
             f.write(os.urandom(1024))
         self.write("hosts", "\n".join(f"127.0.0.1 {n}" for n in ["localhost", socket.gethostname(), *self.names]) + "\n")
         exports = {"TMPDIR": "{folder}/$SLURMD_NODENAME/tmp"} | self.task_env
-        self.write("taskprolog", "#!/bin/sh\n" + "".join(f'echo "export {k}={v}"\n' for k, v in exports.items()).replace("{folder}", self.folder))
+        # A site's prolog may take its time; `slow-prolog` in the folder makes this one do so.
+        prolog = ["#!/bin/sh", "[ ! -e {folder}/slow-prolog ] || sleep 1", *(f'echo "export {k}={v}"' for k, v in exports.items()), ""]
+        self.write("taskprolog", "\n".join(prolog).replace("{folder}", self.folder))
         os.chmod(f"{self.folder}/taskprolog", 0o755)
         self.write("plugstack.conf", "")
         nodes = "\n".join(f"NodeName={n} NodeAddr=127.0.0.1 Port={self.port + 1 + i} CPUs={self.cpus} RealMemory=4000"

@@ -373,8 +373,9 @@ def deaths_in_extraction(lab, launcher):
 
 
 def drill(lab, launcher):
-    """scancel --signal=USR2 --batch: the drill. Also while the programs are starting: no step lost, never 140."""
+    """scancel --signal=USR2 --batch: the drill. Also while Slurm and the programs are starting: no step lost, never 140."""
     run = Run(lab, f"drill-{launcher}", launcher=launcher, SUBMIT_TRAIN="--nodes=2")
+    lab.cluster.write("slow-prolog", "")  # a signal in the middle of it must not reach it
     job = run.submit("--to", "train")["train"]
     stopped = []
     for restart, moment in enumerate(("preflight", "start", "step"), 1):
@@ -385,6 +386,8 @@ def drill(lab, launcher):
         if len(run.started_at()) > len(stopped):
             stopped.append(run.attempts("aerie-train")[-1][1]["details"]["done"])
     run.wait_end(job)
+    os.remove(os.path.join(lab.cluster.folder, "slow-prolog"))
+    check("prolog" not in run.log(), "a warning hit a task prolog")
     check(all(code in (75, 0) for code in run.ends("aerie-train")), f"attempts ended {run.ends('aerie-train')}")
     check_no_step_lost(run, stopped)
     run.check_trained()

@@ -9,13 +9,19 @@ pid=
 warned=${warned:-} # the script may have been warned before it came here
 trap 'say "got USR2"; warned=1; [ -z "$pid" ] || pass_on' USR2
 
-# pass_on: the signal to the launcher, and again every few seconds until it ends, for srun drops one that comes before its tasks run.
-# To the programs one or many is the same.
+# pass_on: the signal to the launcher, once the program says that all of it runs: in the middle of a launch it would hit the launcher
+# or a task prolog, and Slurm 22.05 can hang on that. After a quarter of the warning time it goes out anyway, and again every few
+# seconds until the launcher ends; to the programs one or many is the same.
 repeater=
 pass_on() {
-  kill -USR2 "$pid"
   [ -z "$repeater" ] || return 0
-  while sleep 3 && kill -USR2 "$pid" 2>/dev/null; do :; done &
+  {
+    for ((i = 0; i < ${AERIE_WARNING:-300}; i++)); do
+      [ ! -e "$ready" ] && kill -0 "$pid" 2>/dev/null || break
+      sleep 0.25
+    done
+    while kill -USR2 "$pid" 2>/dev/null; do sleep 3; done
+  } &
   repeater=$!
 }
 
@@ -43,8 +49,11 @@ export AERIE_END_TIME=$end
 
 # A stop signal while a program loads its libraries would kill it (138, 140, 143). Started with the signals blocked, it finds them
 # waiting when its handlers are there. Needs coreutils 8.31; without it the codes 138 and 140 are taken for what they are.
-blocked=(env --block-signal=USR1 --block-signal=USR2 --block-signal=TERM)
-"${blocked[@]}" true 2>/dev/null || blocked=()
+blocked=(--block-signal=USR1 --block-signal=USR2 --block-signal=TERM)
+env "${blocked[@]}" true 2>/dev/null || blocked=()
+
+# The program of a step creates this file when all its ranks run.
+ready=$RUN/logs/ready-$id
 
 # linger SECONDS: sleeps on through signals; Slurm may end the script here.
 linger() {
@@ -118,9 +127,12 @@ step() {
     exit 0
   fi
   [ -z "$warned" ] || requeue 75 # warned between two steps
+  mkdir -p "$RUN/logs"
+  rm -f "$ready"
   say "start $id restart=${SLURM_RESTART_COUNT:-0} nodes=$SLURM_JOB_NODELIST end=${end:-none}: $*"
   "$@" &
   pid=$!
+  [ -z "$warned" ] || pass_on # it came between the last two lines
   local rc=0
   wait "$pid" || rc=$?
   while [ "$rc" -gt 128 ] && kill -0 "$pid" 2>/dev/null; do # the trap ran and the child lives: wait again
@@ -130,6 +142,7 @@ step() {
   pid=
   [ -z "$repeater" ] || kill "$repeater"
   repeater=
+  rm -f "$ready"
   say "launcher exit $rc"
   case $rc in
     0) ;;
@@ -173,9 +186,10 @@ launch() {
   case ${LAUNCHER:-srun} in
     srun)
       step srun --mpi=pmix --kill-on-bad-exit=1 -N"$n" -n$((n * g)) ${left_out:+--exclude="${left_out%,}"} ${CPUS_PER_TASK:+--cpus-per-task="$CPUS_PER_TASK"} \
-        "${blocked[@]}" "${AERIE_WRAP[@]}" "$@"
+        env "${blocked[@]}" AERIE_READY_FILE="$ready" "${AERIE_WRAP[@]}" "$@"
       ;;
-    mpirun) step mpirun -q -n $((n * g)) --map-by "ppr:$g:node" ${left_out:+--host "$(hosts "$g")"} "${blocked[@]}" "${AERIE_WRAP[@]}" "$@" ;;
+    mpirun) step mpirun -q -n $((n * g)) --map-by "ppr:$g:node" ${left_out:+--host "$(hosts "$g")"} \
+      env "${blocked[@]}" AERIE_READY_FILE="$ready" "${AERIE_WRAP[@]}" "$@" ;;
     *)
       say "LAUNCHER is $LAUNCHER, known are srun and mpirun"
       exit 2
@@ -223,7 +237,6 @@ preflight() {
       exit 2
       ;;
   esac
-  mkdir -p "$RUN/logs"
   while :; do
     rm -f "$unfit"
     rc=0

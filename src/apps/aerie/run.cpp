@@ -3,6 +3,7 @@
 #include <aerie/base/error.hpp>
 #include <aerie/base/log.hpp>
 #include <aerie/node/gpu.hpp>
+#include <aerie/stop/stop_token.hpp>
 
 #include <algorithm>
 #include <csignal>
@@ -134,6 +135,7 @@ int command_run(int argc, char** argv) {
   if (fs::exists(c.run_dir / "stop"))
     throw base::StopRequested((c.run_dir / "stop").string() + " holds the run", "remove it to go on");
   end_on_signals();
+  stop::announce_ready();
   report::Ledger ledger(c.run_dir);
   if (reset) ledger.decision("reset-attempts", base::Json::object());
 

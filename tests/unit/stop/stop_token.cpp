@@ -77,6 +77,20 @@ TEST(StopSignals, DoNotBreakABlockingCall) {
       testing::ExitedWithCode(0), "");
 }
 
+TEST(StopReady, CreatesTheFileThatIsNamedAndNeverFails) {
+  aerie::test::TempDir folder;
+  ::unsetenv("AERIE_READY_FILE");
+  aerie::stop::announce_ready();
+  ::setenv("AERIE_READY_FILE", (folder / "ready").c_str(), 1);
+  aerie::stop::announce_ready();
+  aerie::stop::announce_ready();
+  EXPECT_TRUE(std::filesystem::exists(folder / "ready"));
+  ::setenv("AERIE_READY_FILE", (folder / "no" / "ready").c_str(), 1);
+  aerie::stop::announce_ready();
+  EXPECT_FALSE(std::filesystem::exists(folder / "no"));
+  ::unsetenv("AERIE_READY_FILE");
+}
+
 TEST(StopFiles, StopFileIsSeenAndStays) {
   aerie::test::TempDir run;
   StopToken token(run.path(), true, std::nullopt, 0.0), other(run.path(), false, std::nullopt, 0.0);
