@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <aerie/base/fault.hpp>
 #include <aerie/base/host.hpp>
 
 namespace aerie::apps {
@@ -23,6 +24,7 @@ void TrainReports::step(const train::StepReport& r) {
   seconds_ += r.seconds;
   step_s_ = r.seconds;
   context_.end_details["steps"] = r.step - first_step_;
+  base::fault_point("train.report");
   base::Json ids = base::Json::array();
   for (const auto s : r.samples) ids.push_back(data_.id(s));
   samples_.write({{"step", r.step}, {"first_pack", r.first_pack}, {"samples", ids}});
@@ -59,6 +61,7 @@ void TrainReports::step(const train::StepReport& r) {
 }
 
 void TrainReports::saved(std::int64_t step, const ckpt::Saved& saved) {
+  base::fault_point("train.report_save");
   context_.ledger.checkpoint_published(step, saved.path.string(), saved.manifest_hash,
                                        {{"save_s", saved.seconds}, {"blocked_s", saved.blocked_s}, {"step_s", step_s_}});
   // No "step": such lines tell of one attempt's disk, not of the training, and are not repeated by it.

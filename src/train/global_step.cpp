@@ -131,7 +131,8 @@ void Trainer::Impl::update(StepReport& report, std::int64_t loss) {
   skipped_in_row = 0;
 }
 
-StepOutcome Trainer::Impl::train_step(StepReport& report, stop::Request request, stop::StopToken& stop) {
+StepOutcome Trainer::Impl::train_step(StepReport& report, stop::Request request, stop::StopToken& stop,
+                                      const std::optional<base::Error>& trouble) {
   const double start = now_s();
   const auto first = packs_consumed;
   const auto coefficients = loss_coefficients(options.step_weights, global_counts(first));
@@ -142,6 +143,7 @@ StepOutcome Trainer::Impl::train_step(StepReport& report, stop::Request request,
 
   std::vector<BadPack> bad;
   const auto error = base::capture([&] {
+    if (trouble) throw base::Error(*trouble);
     const auto mine = own_packs(first);
     const auto upcoming =
         step + 1 < options.total_steps ? own_packs(first + options.packs_per_step) : std::vector<std::int64_t>{};

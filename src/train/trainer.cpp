@@ -121,8 +121,14 @@ Trainer::End Trainer::run(stop::StopToken& stop, const TrainerHooks& hooks) {
   const bool root = t.world.is_root();
   Watchdog watchdog(Watchdog::limit_from_environment());
   bool serving = false;  // RUN/save-now is there, and its save is running
+  // What a hook throws: rank 0 is among collectives, so that it is kept for the next place where all ranks agree.
+  std::optional<base::Error> trouble;
+  const auto report_to = [&](const auto& hook, const auto&... what) {
+    if (!root || !hook) return;
+    if (auto error = base::capture([&] { hook(what...); }); error && !trouble) trouble = std::move(error);
+  };
   t.saver.begin([&](std::int64_t step, const ckpt::Saved& saved) {
-    if (hooks.on_save) hooks.on_save(step, saved);
+    report_to(hooks.on_save, step, saved);
     if (serving) stop.save_done();
     serving = false;
   });
@@ -132,7 +138,7 @@ Trainer::End Trainer::run(stop::StopToken& stop, const TrainerHooks& hooks) {
     watchdog.pet("validation");
     ValidationReport report;
     if (!t.validate(stop, report)) return false;  // collective over world
-    if (root && hooks.on_validation) hooks.on_validation(report);
+    report_to(hooks.on_validation, report);
     return true;
   };
   if (!stopped && t.validation_due()) stopped = !validate();  // the attempt before was stopped between step and validation
@@ -144,13 +150,13 @@ Trainer::End Trainer::run(stop::StopToken& stop, const TrainerHooks& hooks) {
     StepReport report;
     watchdog.pet("a step");
     base::fault_point("train.step");
-    const auto outcome = t.train_step(report, request, stop);  // collective over world
+    const auto outcome = t.train_step(report, request, stop, trouble);  // collective over world
     if (outcome.bad) {
       t.saver.finish(-1);                                                                        // collective over world
       if (t.step > 0 && t.saver.saved_step() != t.step) t.saver.save_now(t.step, t.position());  // collective over world
       throw base::Error(*outcome.bad);
     }
-    if (root && hooks.on_step) hooks.on_step(report);
+    report_to(hooks.on_step, report);
     watchdog.pet("a save");
     t.saver.after_step(outcome.all_ready, report.seconds);  // collective over world
     stopped = outcome.request == stop::Request::stop;
@@ -163,10 +169,12 @@ Trainer::End Trainer::run(stop::StopToken& stop, const TrainerHooks& hooks) {
     }
     if (t.options.kill_at == t.step) ::kill(::getpid(), SIGKILL);
   }
+  comm::agree(t.world, "report", trouble);  // collective over world
   watchdog.pet("the last save");
   t.saver.finish(-1);                                                                        // collective over world
   if (t.step > 0 && t.saver.saved_step() != t.step) t.saver.save_now(t.step, t.position());  // collective over world
   t.saver.wait_for_retention();
+  comm::agree(t.world, "report", trouble);                               // collective over world; that save was reported too
   if (root && stop.poll() == stop::Request::save_now) stop.save_done();  // the last save is what was asked for
   return t.step >= t.options.total_steps ? End::finished : End::stopped;
 }

@@ -71,7 +71,9 @@ struct Trainer::Impl {
 
   /// One global step. `stop` is looked at once more just before the step's all-reduce, so that a request never waits for a second
   /// step. Collective over world.
-  StepOutcome train_step(StepReport& report, stop::Request request, stop::StopToken& stop);
+  /// `trouble`: what went wrong on this rank since the last step; with one on any rank, all throw it. Collective.
+  StepOutcome train_step(StepReport& report, stop::Request request, stop::StopToken& stop,
+                         const std::optional<base::Error>& trouble);
 
   bool validation_due() const;
   /// Looks at the held-out packs; nothing of the training state changes. False when a stop was asked for before its end: then

@@ -6,6 +6,7 @@
 A disk that fails under one rank, checkpoints that cannot be used, a run that gets nowhere, changed settings, too little warning;
 saves on request and by time; --prove.
 """
+import json
 import os
 import re
 import shutil
@@ -41,6 +42,18 @@ class Failures:
         check(self.lab.verify(checkpoint_path(run, 4))[0] == 0, f"{run}: the first checkpoint is not whole")
         self.lab.finish(run, 2)
         self.same(run)
+
+    def report(self, name, fault, left):
+        """Rank 0 cannot write its record: all ranks end with 74, none is aborted, and the next start makes those steps again."""
+        run = self.lab.clone(name)
+        log = self.lab.finish(run, 3, expect=74, fault=fault, timeout=60)
+        check(log.count("error: ") == 1 and "rank 0" in log and "MPI_ABORT" not in log, f"how it ended:\n{log}")
+        check(pipeline.checkpoints(run) == left, f"{run}: checkpoints are {pipeline.checkpoints(run)}")
+        self.lab.finish(run, 2)
+        self.same(run)
+        with open(os.path.join(run, "metrics.jsonl"), encoding="utf-8") as f:
+            steps = [line["step"] for line in map(json.loads, f) if "loss" in line]
+        check(steps == list(range(1, STEPS + 1)), f"{run}: metrics of steps {steps}")
 
     def falls_back(self):
         """Two attempts fail while loading the newest: the next takes the one before it, says so, and renames nothing."""
@@ -161,9 +174,14 @@ class Failures:
 def stages(lab, arguments, rng):
     f = Failures(lab)
     yield "prepare", f.prepared
+    whole = pipeline.checkpoints(f.run)
     yield "fsync fails on rank 1", lambda: f.disk("eio", "file.fsync:1:2:eio")
     yield "no space on rank 1", lambda: f.disk("enospc", "file.pwrite:1:4:enospc")
     yield "no space on rank 0", lambda: f.disk("enospc0", "file.pwrite:0:5:enospc")
+    yield "no record of a step", lambda: f.report("record", "train.report:0:7:throw", ["step-00000004"])
+    yield "no record of the last step", lambda: f.report("record-last", f"train.report:0:{STEPS}:throw", whole[:-1])
+    yield "no record of a save", lambda: f.report("record-save", "train.report_save:0:1:throw", ["step-00000004"])
+    yield "no record of the last save", lambda: f.report("record-last-save", f"train.report_save:0:{len(whole)}:throw", whole)
     yield "falls back after two", f.falls_back
     yield "93 after three", f.gets_nowhere
     yield "changed settings", f.changes

@@ -81,7 +81,7 @@ struct ValidationReport {
   double seconds = 0;
 };
 
-/// Called on rank 0 only.
+/// Called on rank 0 only. May throw: every rank then ends with that error, at the latest in the next step, and saves no more.
 struct TrainerHooks {
   std::function<void(const StepReport&)> on_step{};
   std::function<void(std::int64_t step, const ckpt::Saved&)> on_save{};
@@ -105,7 +105,7 @@ class Trainer {
   enum class End { finished, stopped };
   /// Runs to total_steps or a stop request; saves at the end either way (unless no step was made since the last save). Periodic
   /// saves go on in a thread. A bad step (loss or gradient not finite, or a loss spike) is skipped or ends in DataError after a
-  /// save. Throws CheckpointError on all ranks when a save failed on any. Collective.
+  /// save. Throws CheckpointError on all ranks when a save failed on any, and on all what a hook threw. Collective.
   End run(stop::StopToken& stop, const TrainerHooks& hooks);
 
   std::int64_t step() const;
