@@ -205,8 +205,11 @@ class Cluster:
             f.write(os.urandom(1024))
         self.write("hosts", "\n".join(f"127.0.0.1 {n}" for n in ["localhost", socket.gethostname(), *self.names]) + "\n")
         exports = {"TMPDIR": "{folder}/$SLURMD_NODENAME/tmp"} | self.task_env
-        # A site's prolog may take its time; `slow-prolog` in the folder makes this one do so.
-        prolog = ["#!/bin/sh", "[ ! -e {folder}/slow-prolog ] || sleep 1", *(f'echo "export {k}={v}"' for k, v in exports.items()), ""]
+        # A site's prolog may take its time, or fail: `slow-prolog` in the folder makes this one do so; `broken-prolog` once, in the
+        # second step of a job.
+        prolog = ["#!/bin/sh", "[ ! -e {folder}/slow-prolog ] || sleep 1",
+                  '[ "$SLURM_STEP_ID" != 1 ] || ! rm {folder}/broken-prolog 2>/dev/null || exit 1',
+                  *(f'echo "export {k}={v}"' for k, v in exports.items()), ""]
         self.write("taskprolog", "\n".join(prolog).replace("{folder}", self.folder))
         os.chmod(f"{self.folder}/taskprolog", 0o755)
         self.write("plugstack.conf", "")

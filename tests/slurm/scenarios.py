@@ -394,6 +394,18 @@ def drill(lab, launcher):
     return f"stopped after steps {stopped}"
 
 
+def failed_launch(lab, launcher):
+    """A launch that fails before the program runs is made again at once: no requeue, and no attempt that counts."""
+    run = Run(lab, f"launch-{launcher}", launcher=launcher, SUBMIT_TRAIN="--nodes=2")
+    lab.cluster.write("broken-prolog", "")
+    job = run.submit("--to", "train")["train"]
+    found = run.wait_end(job)
+    check(found["Restarts"] == "0", f"{found['Restarts']} restarts")
+    check("the launch failed (try 1)" in run.log(), "no launch failed")
+    check(run.ends("aerie-train") == [0], f"attempts ended {run.ends('aerie-train')}")
+    run.check_trained()
+
+
 def wait_moment(lab, run, moment, step):
     """Since the last warning: the preflight of the job has been started; its training has; a step more is done."""
     if moment == "step":
@@ -435,4 +447,4 @@ def no_requeue(lab, launcher):
 SCENARIOS = {f.__name__: f for f in (
     chain, failing_phase, stop_file, time_limit, preemption, preemption_user_signal, preemption_unwarned, node_dies_in_training,
     node_dies_in_extraction, rank_dies, controller_dies, array, ten_preemptions, deaths_in_training, deaths_in_extraction, drill,
-    cancel, no_requeue)}
+    failed_launch, cancel, no_requeue)}

@@ -17,7 +17,7 @@ pass_on() {
   [ -z "$repeater" ] || return 0
   {
     for ((i = 0; i < ${AERIE_WARNING:-300}; i++)); do
-      [ ! -e "$ready" ] && kill -0 "$pid" 2>/dev/null || break
+      if [ -e "$ready" ] || ! kill -0 "$pid" 2>/dev/null; then break; fi
       sleep 0.25
     done
     while kill -USR2 "$pid" 2>/dev/null; do sleep 3; done
@@ -119,21 +119,15 @@ requeue() {
   exit "$1"
 }
 
-# step LAUNCHER... PROGRAM ARGS...: returns only when the program ended 0; with 69 also where `may_leave_out` says so.
-may_leave_out=
-step() {
-  if [ -e "$RUN/stop" ]; then
-    say "stop file: nothing to do"
-    exit 0
-  fi
-  [ -z "$warned" ] || requeue 75 # warned between two steps
+# start LAUNCHER... PROGRAM ARGS...: the launcher's exit code, in rc.
+start() {
   mkdir -p "$RUN/logs"
   rm -f "$ready"
   say "start $id restart=${SLURM_RESTART_COUNT:-0} nodes=$SLURM_JOB_NODELIST end=${end:-none}: $*"
   "$@" &
   pid=$!
   [ -z "$warned" ] || pass_on # it came between the last two lines
-  local rc=0
+  rc=0
   wait "$pid" || rc=$?
   while [ "$rc" -gt 128 ] && kill -0 "$pid" 2>/dev/null; do # the trap ran and the child lives: wait again
     rc=0
@@ -142,8 +136,32 @@ step() {
   pid=
   [ -z "$repeater" ] || kill "$repeater"
   repeater=
-  rm -f "$ready"
   say "launcher exit $rc"
+}
+
+# launched: not when the launcher ended before all of the program ran: Open MPI may crash in MPI_Init when a slow node meets fast ones
+# there, prologs fail, steps cannot be created. Such a launch is worth another one at once; nothing has been worked at.
+launched() {
+  [ ! -e "$ready" ] || return 0
+  case $rc in 1 | 134 | 137 | 139 | 143) return 1 ;; esac
+}
+
+# step LAUNCHER... PROGRAM ARGS...: returns only when the program ended 0; with 69 also where `may_leave_out` says so.
+may_leave_out=
+step() {
+  local rc=0 tries
+  if [ -e "$RUN/stop" ]; then
+    say "stop file: nothing to do"
+    exit 0
+  fi
+  for tries in 1 2 3; do
+    [ -z "$warned" ] || requeue 75 # warned between two steps, or in a launch that failed
+    start "$@"
+    launched && break
+    say "the launch failed (try $tries)"
+    sleep 3
+  done
+  rm -f "$ready"
   case $rc in
     0) ;;
     69)
