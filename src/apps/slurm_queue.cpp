@@ -52,33 +52,14 @@ std::optional<Queue> jobs_in_queue(const report::RunState& state) {
   if (ids.empty()) return std::nullopt;
   std::string list;
   for (const auto& id : ids) list += (list.empty() ? "" : ",") + id;
-  const auto end = capture_output({"env",
-                                   "-u",
-                                   "SQUEUE_STATES",
-                                   "-u",
-                                   "SQUEUE_PARTITION",
-                                   "-u",
-                                   "SQUEUE_USERS",
-                                   "-u",
-                                   "SQUEUE_ACCOUNT",
-                                   "-u",
-                                   "SQUEUE_QOS",
-                                   "-u",
-                                   "SQUEUE_NAMES",
-                                   "-u",
-                                   "SLURM_CLUSTERS",
-                                   "timeout",
-                                   "-k",
-                                   "1",
-                                   "5",
-                                   "squeue",
-                                   "--all",
-                                   "-h",
-                                   "-j",
-                                   list,
-                                   "-O",
-                                   "JobArrayID:|,JobID:|,State:|,RestartCnt:|,Command:|"},
-                                  true);
+  std::vector<std::string> words{"env"};
+  for (const auto* name :
+       {"SQUEUE_STATES", "SQUEUE_PARTITION", "SQUEUE_USERS", "SQUEUE_ACCOUNT", "SQUEUE_QOS", "SQUEUE_NAMES", "SLURM_CLUSTERS"})
+    words.insert(words.end(), {"-u", name});
+  // Each task on a line of its own (--array): in a common line nobody can tell which of them is held.
+  words.insert(words.end(), {"timeout", "-k", "1", "5", "squeue", "--all", "--array", "-h", "-j", list, "-O",
+                             "JobArrayID:|,JobID:|,State:|,RestartCnt:|,Command:|,Reason:|"});
+  const auto end = capture_output(words, true);
   Queue out;
   if (end.code != 0) {  // so it ends when it is asked for one job alone and that has been forgotten
     if (end.out.find("Invalid job id") != std::string::npos) return out;
@@ -89,11 +70,12 @@ std::optional<Queue> jobs_in_queue(const report::RunState& state) {
   std::istringstream in(end.out);
   for (std::string row; std::getline(in, row);) {
     std::istringstream fields(row);
-    std::string id, number, job_state, restarts, command;
-    for (auto* field : {&id, &number, &job_state, &restarts, &command}) std::getline(fields, *field, '|');
+    std::string id, number, job_state, restarts, command, reason;
+    for (auto* field : {&id, &number, &job_state, &restarts, &command, &reason}) std::getline(fields, *field, '|');
     if (job_number(id).empty() || is_another(state, job_number(id), command)) continue;
     if (std::find(ended.begin(), ended.end(), job_state) != ended.end()) continue;
-    out[id] = {job_state, std::atoi(restarts.c_str()), number};
+    if (reason != "JobHeldUser" && reason != "JobHeldAdmin") reason.clear();
+    out[id] = {job_state, std::atoi(restarts.c_str()), number, reason};
   }
   return out;
 }

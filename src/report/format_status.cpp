@@ -100,8 +100,9 @@ void add_jobs(std::string& out, const Json& jobs) {
   std::string line;
   for (const auto& j : jobs)
     if (text(j, "state") != "ENDED")
-      line += fmt::format("{}{} {} {}", line.empty() ? "" : ", ", text(j, "phase"), text(j, "job"),
-                          j.at("state").is_null() ? "?" : text(j, "state"));
+      line += fmt::format("{}{} {} {}{}", line.empty() ? "" : ", ", text(j, "phase"), text(j, "job"),
+                          j.at("state").is_null() ? "?" : text(j, "state"),
+                          j.at("holder").is_null() ? "" : fmt::format(" ({})", text(j, "holder")));
   if (!line.empty()) out += fmt::format("jobs       {}\n", line);
 }
 }  // namespace

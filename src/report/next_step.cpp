@@ -44,12 +44,21 @@ std::string go_on(const std::string& run, const Json& status) {
   return fmt::format("aerie {} {}", status.at("jobs").empty() ? "run" : "submit", run);
 }
 
-/// Jobs of the run that will do by themselves what is left.
-std::optional<Json> wait_for_jobs(const Json& status) {
+/// Jobs of the run that will do by themselves what is left, unless the first of them is held: the others wait for it.
+std::optional<Json> wait_for_jobs(const std::string& run, const Json& status) {
   std::string ids;
-  for (const auto& j : status.at("jobs"))
-    if (j.at("state").is_string() && j.at("state") != "ENDED") ids += (ids.empty() ? "" : ",") + j.at("job").get<std::string>();
+  Json first;
+  for (const auto& j : status.at("jobs")) {
+    if (!j.at("state").is_string() || j.at("state") == "ENDED") continue;
+    if (ids.empty()) first = j;
+    ids += (ids.empty() ? "" : ",") + j.at("job").get<std::string>();
+  }
   if (ids.empty()) return std::nullopt;
+  const auto why = [&] {
+    return fmt::format("job {} is {}", first.at("job").get<std::string>(), first.at("holder").get<std::string>());
+  };
+  if (first.at("held") == "ended-recovery") return step(fmt::format("aerie recover {} --submit", run), why());
+  if (first.at("held") == "person") return step("scontrol release " + first.at("job").get<std::string>(), why());
   return step("squeue -j " + ids, "the run's jobs are in Slurm's queue: wait for them");
 }
 
@@ -100,7 +109,7 @@ Json next_step(const std::filesystem::path& run_path, const Json& status) {
   if (!status.at("problems").empty())
     return step(fmt::format("aerie recover {} --dry-run", run),
                 "the record has a problem: " + status.at("problems").front().get<std::string>());
-  if (auto wait = wait_for_jobs(status)) return *wait;
+  if (auto wait = wait_for_jobs(run, status)) return *wait;
   std::error_code ignored;
   if (std::filesystem::exists(run_path / "stop", ignored))
     return step(fmt::format("rm {} && {}", shell_word((run_path / "stop").string()), go_on(run, status)),

@@ -13,12 +13,18 @@
 
 namespace aerie::report {
 
-Life life_of(const AttemptRecord& attempt) {
+namespace {
+template <class Process>
+Life life_of_process(const Process& p) {
   const auto self = base::this_process();
-  if (attempt.host != self.host) return Life::elsewhere;
-  if (attempt.boot_id != self.boot_id) return Life::dead;  // the host was started again since
-  return look_at_process(attempt.pid, attempt.start_ticks) ? Life::alive : Life::dead;
+  if (p.host != self.host) return Life::elsewhere;
+  if (p.boot_id != self.boot_id) return Life::dead;  // the host was started again since
+  return look_at_process(p.pid, p.start_ticks) ? Life::alive : Life::dead;
 }
+}  // namespace
+
+Life life_of(const AttemptRecord& attempt) { return life_of_process(attempt); }
+Life life_of(const Holder& recovery) { return life_of_process(recovery); }
 
 std::optional<ProcessNow> look_at_process(std::int64_t pid, std::int64_t start_ticks) {
   const auto process = node::look_at(pid);

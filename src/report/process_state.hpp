@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Is the process of an attempt still alive, as far as this host can tell, and what does it do?
+// Is the process of an attempt, or of a recovery, still alive, as far as this host can tell, and what does it do?
 #pragma once
 #include <optional>
 #include <string>
 
+#include <aerie/report/holds.hpp>
 #include <aerie/report/ledger.hpp>
 #include <aerie/report/utc.hpp>
 
@@ -11,6 +12,7 @@ namespace aerie::report {
 
 enum class Life { alive, dead, elsewhere };  // elsewhere: it ran on another host, nothing can be said
 Life life_of(const AttemptRecord& attempt);
+Life life_of(const Holder& recovery);
 
 struct ProcessNow {
   std::string state;      // one letter, as ps shows it

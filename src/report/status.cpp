@@ -5,10 +5,14 @@
 
 #include <aerie/base/error.hpp>
 #include <aerie/base/host.hpp>
+#include <aerie/report/holds.hpp>
 #include <aerie/report/ledger.hpp>
 
 #include <algorithm>
 #include <optional>
+#include <utility>
+
+#include <fmt/format.h>
 
 #include "attempt_outcome.hpp"
 #include "next_step.hpp"
@@ -105,16 +109,31 @@ Json attempts_json(const RunState& state, const Outside& outside) {
   return out;
 }
 
+/// Who keeps a job from starting, and the same for people; two nulls when nobody does.
+std::pair<Json, Json> hold_json(const Holds& holds, const std::string& job, const QueuedJob& now) {
+  if (now.held.empty()) return {};
+  const auto* by = find_holder(holds, job);
+  if (!by)
+    return {"person", fmt::format("held by {}, not by a recovery", now.held == "JobHeldUser" ? "its user" : "an administrator")};
+  const bool gone = life_of(*by) == Life::dead;
+  return {gone ? "ended-recovery" : "recovery",
+          fmt::format("held by aerie recover, host {}, pid {}, since {}{}", by->host, by->pid, by->since,
+                      gone ? ", which is gone and let nothing go" : "")};
+}
+
 /// The jobs of the newest submission and where Slurm has them.
-Json jobs_json(const RunState& state, const Outside& outside) {
+Json jobs_json(const RunState& state, const Holds& holds, const Outside& outside) {
   Json out = Json::array();
   for (const auto& j : state.jobs) {
     Json where;
+    std::pair<Json, Json> held;
     if (outside.queue) {
       const auto* found = find_job(*outside.queue, j.job);
       where = found ? found->state : "ENDED";
+      for (const auto& [id, job] : *outside.queue)
+        if ((id == j.job || id.starts_with(j.job + "_")) && held.first.is_null()) held = hold_json(holds, id, job);
     }
-    out.push_back({{"phase", j.phase}, {"job", j.job}, {"state", where}});
+    out.push_back({{"phase", j.phase}, {"job", j.job}, {"state", where}, {"held", held.first}, {"holder", held.second}});
   }
   return out;
 }
@@ -135,8 +154,11 @@ Json build_status(const std::filesystem::path& run, const Json& store_counts, co
   if (!std::filesystem::exists(Ledger(run).path()) && std::filesystem::exists(run / "resolved.json"))
     problems.push_back("ledger.jsonl is gone: what was done and decided is not known");
   RunState state;
+  Holds holds;
   try {
-    state = replay(Ledger(run).read());
+    const auto lines = Ledger(run).read();
+    state = replay(lines);
+    holds = holds_of_recoveries(lines);
   } catch (const base::Error& e) {
     problems.push_back(e.what());
   }
@@ -162,7 +184,7 @@ Json build_status(const std::filesystem::path& run, const Json& store_counts, co
               {"running", running_json(snapshot, now)},
               {"checkpoint", checkpoint_json(state, checkpoint, now)},
               {"attempts", attempts_json(state, outside)},
-              {"jobs", jobs_json(state, outside)},
+              {"jobs", jobs_json(state, holds, outside)},
               {"todo", std::move(todo)},
               {"decisions", std::move(decisions)},
               {"problems", std::move(problems)}};

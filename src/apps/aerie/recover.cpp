@@ -43,22 +43,23 @@ class Recovery {
   /// Whether there is anything to resume.
   bool run() {
     if (!o_.dry_run) {
-      queued_.emplace(report::replay(ledger_.read()));
-      if (o_.resume && !queued_->ids().empty())
-        throw base::RefusedError(fmt::format("jobs of this run are in the queue: {}", fmt::join(queued_->ids(), ", ")),
+      queued_.emplace(ledger_);
+      if (const auto jobs = queued_->in_queue(); o_.resume && !jobs.empty())
+        throw base::RefusedError(fmt::format("jobs of this run are in the queue: {}", fmt::join(jobs, ", ")),
                                  "--submit lets them go on; or `scancel` them first");
     }
     found_ = assess(config_);
     left_ = find_leftovers(config_.run_dir, found_.state, found_.over, found_.gpus);
     strangers_ = find_strangers(config_.run_dir, found_.state, found_.over, left_, found_.gpus);
     const auto chosen = choose_foreign();
-    // What is refused leaves the record as it was: nothing is written before that is known.
+    // What is refused leaves the record as it was, but for jobs that were held: nothing is written before that is known.
     if (!o_.dry_run) lock(left_.found.empty());
     if (!o_.dry_run) open_items(ledger_);
     say("assess", found_.said);
     close(item_assess, found_.evidence);
     clear(chosen);
     if (!o_.dry_run) lock(true);
+    if (queued_) queued_->take_over();
     verify();
     const bool anything = plan();
     lock_.reset();
@@ -68,6 +69,8 @@ class Recovery {
   }
   /// Jobs that were in the queue and go on by themselves.
   std::vector<std::string> queued() const { return queued_ ? queued_->ids() : std::vector<std::string>(); }
+  /// Jobs that were in the queue, and stay where they are.
+  std::vector<std::string> kept() const { return queued_ ? queued_->kept() : std::vector<std::string>(); }
   /// Processes of this run are left that could not be ended.
   bool unended() const { return unended_; }
 
@@ -230,8 +233,12 @@ int command_recover(int argc, char** argv) {
   Recovery recovery(o);
   const bool anything = recovery.run();
   if (o.dry_run) return print("dry run: nothing was changed"), 0;
-  if (const auto jobs = recovery.queued(); !jobs.empty())
-    return print(fmt::format("{:<10} job {} was in the queue and goes on", "", fmt::join(jobs, ", "))), 0;
+  const auto jobs = recovery.queued(), kept = recovery.kept();
+  if (!jobs.empty()) print(fmt::format("{:<10} job {} was in the queue and goes on", "", fmt::join(jobs, ", ")));
+  if (!kept.empty())
+    print(fmt::format("{:<10} job {} is held by its user or an administrator, and stays so: scontrol release {}", "",
+                      fmt::join(kept, ", "), fmt::join(kept, ",")));
+  if (!jobs.empty() || !kept.empty()) return 0;
   if (!anything) return 0;
   if (o.submit) return go_on(o, command_submit, "aerie submit");
   if (o.resume && recovery.unended())
