@@ -91,6 +91,7 @@ class Run:
     def __init__(self, lab, name, base="extracted", launcher="srun", **site):
         self.lab, self.cluster = lab, lab.cluster
         self.held = None
+        self.env = lab.cluster.env | {k: v for k, v in lab.env.items() if k == "AERIE_PYTHON"}
         self.path = os.path.join(lab.cluster.folder, name)
         shutil.copytree(os.path.join(lab.base, base), self.path)
         self.site(launcher, **site)
@@ -111,9 +112,19 @@ class Run:
     def disarm(self):
         os.remove(os.path.join(self.path, "armed"))
 
+    def aerie(self, *words, expect=0, timeout=120):
+        """Both outputs of a command."""
+        done = subprocess.run([self.lab.aerie, *words], env=self.env, capture_output=True, text=True, timeout=timeout,
+                              stdin=subprocess.DEVNULL, check=False)
+        text = done.stdout + done.stderr
+        check(done.returncode == expect, f"aerie {' '.join(words)} ended {done.returncode}, not {expect}:\n{text[-4000:]}")
+        return text
+
+    def status(self):
+        return json.loads(call(self.env, self.lab.aerie, "status", self.path, "--json"))
+
     def submit(self, *flags, expect=0):
-        env = self.cluster.env | {k: v for k, v in self.lab.env.items() if k == "AERIE_PYTHON"}
-        out = call(env, self.lab.aerie, "submit", self.path, "--site", self.path + ".env", *flags, expect=expect)
+        out = call(self.env, self.lab.aerie, "submit", self.path, "--site", self.path + ".env", *flags, expect=expect)
         self.jobs = dict(line.split() for line in out.splitlines() if len(line.split()) == 2)
         return self.jobs
 

@@ -70,17 +70,6 @@ class Night(Run):
              os.path.join(source_folder, "night.jsonl.gz"), *sets)
         self.site("srun", AERIE_GPUS=1)
 
-    def aerie(self, *words, expect=0, timeout=120):
-        """Both outputs of a command."""
-        done = subprocess.run([self.lab.aerie, *words], env=self.env, capture_output=True, text=True, timeout=timeout,
-                              stdin=subprocess.DEVNULL, check=False)
-        text = done.stdout + done.stderr
-        check(done.returncode == expect, f"aerie {' '.join(words)} ended {done.returncode}, not {expect}:\n{text[-4000:]}")
-        return text
-
-    def status(self):
-        return json.loads(call(self.env, self.lab.aerie, "status", self.path, "--json"))
-
     def snapshot(self):
         with contextlib.suppress(OSError, ValueError), open(os.path.join(self.path, "status.json"), encoding="utf-8") as f:
             return json.load(f)

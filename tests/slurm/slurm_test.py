@@ -17,7 +17,10 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, HERE)
 import cluster as slurm_cluster  # noqa: E402
 import lab as slurm_lab  # noqa: E402
+import recoveries  # noqa: E402
 import scenarios  # noqa: E402
+
+SCENARIOS = scenarios.SCENARIOS | recoveries.SCENARIOS
 
 
 def tail(path, lines):
@@ -44,9 +47,9 @@ def run_on(cluster, options, names):
     for i, name in enumerate(names):
         name, _, launcher = name.partition(":")
         began, seen = time.monotonic(), None
-        print(f"{name} ({launcher or 'srun'}): {scenarios.SCENARIOS[name].__doc__.splitlines()[0]}", flush=True)
+        print(f"{name} ({launcher or 'srun'}): {SCENARIOS[name].__doc__.splitlines()[0]}", flush=True)
         try:
-            seen = scenarios.SCENARIOS[name](lab, launcher or "srun")
+            seen = SCENARIOS[name](lab, launcher or "srun")
             cluster.check_sound()
             verdict = "ok"
         except Exception as e:  # every scenario is reported, whatever went wrong in it
@@ -76,8 +79,8 @@ def main():
         print("no Slurm here, missing: " + ", ".join(lacking))
         return 1 if "slurm" in os.environ.get("AERIE_REQUIRE", "") else 77
     for name in options.scenario:
-        if name.partition(":")[0] not in scenarios.SCENARIOS:
-            parser.error(f"no scenario {name}; known: {', '.join(scenarios.SCENARIOS)}")
+        if name.partition(":")[0] not in SCENARIOS:
+            parser.error(f"no scenario {name}; known: {', '.join(SCENARIOS)}")
     slurm_cluster.isolate()
     left, failures = list(options.scenario), 0
     while left:
