@@ -2,13 +2,13 @@
 #include "preflight_phase.hpp"
 
 #include <algorithm>
-#include <atomic>
 #include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <map>
+#include <mutex>
 #include <set>
 #include <system_error>
 #include <thread>
@@ -135,36 +135,52 @@ void write_unfit(const std::vector<Finding>& findings, const PreflightFlags& fla
 /// Ends this rank, and so the job's step, when a check does not come to its end: a broken fabric can keep all ranks inside one.
 class Watch {
  public:
-  Watch() : limit_s_(limit()), thread_([this](std::stop_token stop) { look(stop); }) {}
-  void pet() { last_ = base::unix_now(); }
+  /// `limit_s` 0: never.
+  explicit Watch(double limit_s) : limit_s_(limit_s), thread_([this](std::stop_token stop) { look(stop); }) {}
+  /// AERIE_CHECK_LIMIT_SECONDS. Throws ConfigError.
+  static double limit_from_environment() {
+    const char* text = std::getenv("AERIE_CHECK_LIMIT_SECONDS");
+    if (!text || !*text) return 300;
+    char* end = nullptr;
+    const double value = std::strtod(text, &end);
+    if (*end == '\0' && std::isfinite(value) && value >= 0) return value;
+    throw base::ConfigError(fmt::format("AERIE_CHECK_LIMIT_SECONDS=\"{}\" is no number of seconds", text), "0 means: never");
+  }
+  void pet(std::string_view doing) {
+    const std::lock_guard lock(mutex_);
+    doing_ = doing;
+    since_ = std::chrono::steady_clock::now();
+  }
 
  private:
-  static double limit() {
-    const char* text = std::getenv("AERIE_CHECK_LIMIT_SECONDS");
-    return text ? std::atof(text) : 300;
-  }
   void look(const std::stop_token& stop) {
     while (!stop.stop_requested()) {
       std::this_thread::sleep_for(std::chrono::milliseconds(100));
-      if (limit_s_ <= 0 || base::unix_now() - last_ < limit_s_) continue;
+      const std::lock_guard lock(mutex_);
+      if (limit_s_ <= 0 || std::chrono::duration<double>(std::chrono::steady_clock::now() - since_).count() < limit_s_) continue;
       base::log_error(fmt::format(
-          "a check of preflight did not end in {:.0f} s: the network, a disk or a GPU hangs (exclude nodes until it ends; "
+          "preflight: {} did not end in {:.0f} s on {}: the network, a disk or a GPU hangs (exclude nodes until it ends; "
           "AERIE_CHECK_LIMIT_SECONDS sets the limit)",
-          limit_s_));
+          doing_, limit_s_, base::host_name()));
       ::_exit(static_cast<int>(base::ExitCode::preflight));
     }
   }
   double limit_s_;
-  std::atomic<double> last_{base::unix_now()};
+  std::mutex mutex_;  // of the next two
+  std::string doing_ = "clearing the nodes";
+  std::chrono::steady_clock::time_point since_ = std::chrono::steady_clock::now();
   std::jthread thread_;  // last: it reads the others
 };
 
-int before(const ProgramContext& context, const PreflightFlags& flags, const std::function<void()>& poll) {
+using Poll = std::function<void(std::string_view)>;
+
+int before(const ProgramContext& context, const PreflightFlags& flags, const Poll& poll, Watch& watch) {
   clear_nodes(context);  // collective over world
   auto request = request_of(context, flags);
   add_phase(context.config, flags, request);
   const auto names = node_names(context.world);  // collective over world
   const auto findings = preflight::examine(context.world, request, poll);
+  watch.pet("writing the record");
   auto all = preflight::to_json(findings);
   const auto result = preflight::worst(findings);
   all["result"] = preflight::result_name(result);
@@ -186,8 +202,9 @@ int before(const ProgramContext& context, const PreflightFlags& flags, const std
   return verdict(findings, flags.strict);
 }
 
-int after(const ProgramContext& context, const PreflightFlags& flags, const std::function<void()>& poll) {
-  const std::vector<Finding> findings{preflight::examine_after(context.world, request_of(context, flags), flags.wait_s, poll)};
+int after(const ProgramContext& context, const PreflightFlags& flags, const Poll& poll) {
+  const std::vector<Finding> findings{
+      preflight::examine_after(context.world, request_of(context, flags), flags.wait_s, [&] { poll("gpu-memory"); })};
   auto all = preflight::to_json(findings);
   all["result"] = preflight::result_name(findings[0].result);
   all["strict"] = flags.strict;
@@ -218,13 +235,13 @@ int preflight_phase(const ProgramContext& context, const PreflightFlags& flags) 
   if (!flags.after.empty())
     if (const auto error = base::capture([&] { report::phase_from_name(flags.after); }))
       throw base::ConfigError("--after " + flags.after + ": " + error->what(), "extract, train, eval or export");
-  Watch watch;
-  const auto poll = [&] {
-    watch.pet();
+  Watch watch(Watch::limit_from_environment());
+  const auto poll = [&](std::string_view doing) {
+    watch.pet(doing);
     if (context.stop.agree(context.world) == stop::Request::stop)  // collective over world
       throw base::StopRequested("stopped in preflight: " + context.stop.reason(), "run the same command again");
   };
-  return flags.after.empty() ? before(context, flags, poll) : after(context, flags, poll);
+  return flags.after.empty() ? before(context, flags, poll, watch) : after(context, flags, poll);
 }
 
 }  // namespace aerie::apps

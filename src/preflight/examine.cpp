@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The order of the checks: what others need comes first, what takes time last.
 #include <algorithm>
+#include <string>
+
+#include <aerie/base/fault.hpp>
 
 #include "scene.hpp"
 
@@ -32,7 +35,7 @@ constexpr Check checks[] = {{"layout", layout},
                             {"nccl", network_nccl}};
 }  // namespace
 
-std::vector<Finding> examine(const comm::Comm& world, const Request& request, const std::function<void()>& poll) {
+std::vector<Finding> examine(const comm::Comm& world, const Request& request, const std::function<void(std::string_view)>& poll) {
   const auto s = make_scene(world, request);  // collective over world
   std::vector<Finding> out;
   const auto failed = [&](std::string_view name) {
@@ -41,7 +44,8 @@ std::vector<Finding> examine(const comm::Comm& world, const Request& request, co
   for (const auto& check : checks) {
     if (!request.only.empty() && !request.only.contains(std::string(check.name))) continue;
     if (check.name == "locks" && failed("directory")) continue;  // they would only repeat it
-    poll();
+    poll(check.name);
+    base::fault_point(("preflight." + std::string(check.name)).c_str());
     out.push_back(check.run(s));  // collective over world
     if (failed("layout")) break;  // among the wrong nodes nothing can be compared
   }

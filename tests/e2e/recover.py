@@ -109,11 +109,16 @@ class Recover:
         return text
 
     def squeue(self, answer):
-        """A stand-in for squeue and scontrol: prints `answer`."""
-        for name in ("squeue", "scontrol"):
+        """A stand-in for squeue, which prints `answer`, and scontrol, which holds and lets go all of it."""
+        held = os.path.join(self.tools, "held")
+        with contextlib.suppress(FileNotFoundError):
+            os.remove(held)
+        scripts = {"squeue": f"printf '%s' '{answer}' | if [ -e {held} ]; then sed 's/$/JobHeldUser|/'; else cat; fi",
+                   "scontrol": f'case "$1" in hold) touch {held} ;; release) rm -f {held} ;; esac'}
+        for name, script in scripts.items():
             path = os.path.join(self.tools, name)
             with open(path, "w", encoding="utf-8") as f:
-                f.write(f"#!/bin/sh\n[ {name} = squeue ] && printf '%s' '{answer}'\nexit 0\n")
+                f.write(f"#!/bin/sh\n{script}\nexit 0\n")
             os.chmod(path, 0o755)
         return {"PATH": self.tools + os.pathsep + self.lab.env["PATH"]}
 
@@ -263,7 +268,8 @@ def held_jobs(lab, recover, _):
     log = os.path.join(recover.tools, "scontrol.log")
     env = lab.env | recover.squeue("77|77|PENDING|1|/some/where|\n")
     with open(os.path.join(recover.tools, "scontrol"), "w", encoding="utf-8") as f:  # slow in what comes after the hold
-        f.write(f'#!/bin/sh\necho "$@" >>{log}\ncase "$*" in *"show node"*) sleep 3 ;; esac\n')
+        held = os.path.join(recover.tools, "held")
+        f.write(f'#!/bin/sh\necho "$@" >>{log}\ncase "$*" in hold*) touch {held} ;; release*) rm -f {held} ;; *"show node"*) sleep 3 ;; esac\n')
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         with contextlib.suppress(FileNotFoundError):
             os.remove(log)

@@ -92,9 +92,9 @@ struct Finding {
   base::Json details = base::Json::object();  // numbers for programs, by check
 };
 
-/// Every check, in order; the same findings on every rank. `poll` is called between checks, on every rank, and may throw on all
-/// of them. Collective over `world`.
-std::vector<Finding> examine(const comm::Comm& world, const Request& request, const std::function<void()>& poll);
+/// Every check, in order; the same findings on every rank. `poll` is called before each check with its name, on every rank, and
+/// may throw on all of them. Fault points: "preflight." and the check's name. Collective over `world`.
+std::vector<Finding> examine(const comm::Comm& world, const Request& request, const std::function<void(std::string_view)>& poll);
 
 /// After a phase: is the memory of this job's GPUs free again? Waits up to `wait_s` for the driver to give it back. One finding,
 /// "gpu-memory", whose details are the evidence that belongs into the ledger; PASS, and `nodes` empty, where there are no GPUs.

@@ -177,7 +177,8 @@ TEST_F(Submit, status_knows_the_jobs_and_waits_for_them) {
   ASSERT_EQ(submit("--replaced 42=60").code, 0);
   queue({"60|60|PENDING|0|RUN/jobs/finalize.sbatch|"});
   s = status();
-  EXPECT_EQ(s.at("jobs").at(1), (base::Json{{"phase", "verify"}, {"job", "60"}, {"state", "PENDING"}}));
+  EXPECT_EQ(s.at("jobs").at(1),
+            (base::Json{{"phase", "verify"}, {"job", "60"}, {"state", "PENDING"}, {"held", nullptr}, {"holder", nullptr}}));
   const auto again = submit();
   EXPECT_EQ(again.code, 78);
   EXPECT_NE(again.err.find("scancel 60`"), std::string::npos) << again.err;

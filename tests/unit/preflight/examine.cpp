@@ -247,7 +247,7 @@ TEST_F(Preflight, a_long_list_is_cut_in_the_table_only) {
 TEST_F(Preflight, a_stop_between_checks_ends_it) {
   int calls = 0;
   EXPECT_THROW(preflight::examine(world, request,
-                                  [&] {
+                                  [&](std::string_view) {
                                     if (++calls == 2) throw base::StopRequested("as asked");
                                   }),
                base::StopRequested);

@@ -44,7 +44,7 @@ class Preflight : public testing::Test {
   void a_node_for_each_rank() { request.rehearsal.host = host(rank()); }
 
   std::vector<preflight::Finding> examine() {
-    const auto out = preflight::examine(world, request, [] {});
+    const auto out = preflight::examine(world, request, [](std::string_view) {});
     const auto text = preflight::to_json(out).dump();
     const auto all = world.all_gather(text);
     if (std::any_of(all.begin(), all.end(), [&](const auto& t) { return t != all[0]; })) ADD_FAILURE() << "the ranks differ";

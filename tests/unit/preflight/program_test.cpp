@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // aerie-preflight as job scripts start it: exit codes, table, the object that preflight.md describes, what the ledger keeps.
+#include <chrono>
 #include <fstream>
 #include <regex>
 #include <set>
@@ -107,6 +108,24 @@ TEST_F(Program, wrong_flags_are_refused) {
   EXPECT_EQ(preflight("--phase nonsense").code, 2);
   EXPECT_EQ(preflight("--phase train --after train").code, 2);
   EXPECT_EQ(preflight("--gpus -1").code, 2);
+}
+
+TEST_F(Program, a_check_that_hangs_ends_69_and_is_named) {
+  for (const int ranks : {1, 2})
+    for (const std::string name : {"space", "mpi"}) {
+      ::setenv("AERIE_FAULT", fmt::format("preflight.{}:{}:1:stall", name, ranks - 1).c_str(), 1);
+      ::setenv("AERIE_CHECK_LIMIT_SECONDS", "2", 1);
+      const auto began = std::chrono::steady_clock::now();
+      const auto e = preflight("--phase train", ranks);
+      const auto took = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
+      EXPECT_EQ(e.code, 69) << ranks << " ranks, " << name << ": " << e.err;
+      EXPECT_NE(e.err.find(fmt::format("preflight: {} did not end in 2 s on ", name)), std::string::npos) << e.err;
+      EXPECT_LT(took, 20) << ranks << " ranks, " << name;  // the limit, and a launcher that ends the other rank
+    }
+  ::setenv("AERIE_CHECK_LIMIT_SECONDS", "soon", 1);
+  ::unsetenv("AERIE_FAULT");
+  EXPECT_EQ(preflight("").code, 2);
+  ::unsetenv("AERIE_CHECK_LIMIT_SECONDS");
 }
 
 TEST_F(Program, what_phases_need_is_derived_from_the_run) {

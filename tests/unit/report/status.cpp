@@ -7,6 +7,7 @@
 #include <regex>
 #include <set>
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -295,9 +296,10 @@ TEST(Status, JobsOfTheRunAndTheWaitForThem) {
   std::ofstream(run / "stop") << "";
   report::Outside outside;
   auto status = report::build_status(run.path(), nullptr, nullptr, outside);
-  EXPECT_EQ(status.at("jobs"), (Json{{{"phase", "extract"}, {"job", "41"}, {"state", nullptr}},
-                                     {{"phase", "extract"}, {"job", "51"}, {"state", nullptr}},
-                                     {{"phase", "train"}, {"job", "50"}, {"state", nullptr}}}));
+  EXPECT_EQ(status.at("jobs"),
+            (Json{{{"phase", "extract"}, {"job", "41"}, {"state", nullptr}, {"held", nullptr}, {"holder", nullptr}},
+                  {{"phase", "extract"}, {"job", "51"}, {"state", nullptr}, {"held", nullptr}, {"holder", nullptr}},
+                  {{"phase", "train"}, {"job", "50"}, {"state", nullptr}, {"held", nullptr}, {"holder", nullptr}}}));
   outside.queue = {{"41_[2-3]", {"PENDING", 0, "41"}},
                    {"41_1", {"RUNNING", 0, "43"}},
                    {"50", {"PENDING", 0, "50"}},
@@ -312,6 +314,41 @@ TEST(Status, JobsOfTheRunAndTheWaitForThem) {
   status = report::build_status(run.path(), nullptr, nullptr, outside);
   EXPECT_EQ(status.at("next").at("command").get<std::string>().substr(0, 3), "rm ")
       << "the queue is empty: the stop file holds it";
+}
+
+TEST(Status, WhoHoldsAJobIsTold) {
+  aerie::test::TempDir run;
+  Ledger ledger(run.path());
+  ledger.submitted({{"jobs", {{{"phase", "extract"}, {"job", "41"}}, {{"phase", "train"}, {"job", "42"}}}}});
+  const auto self = aerie::base::this_process();
+  const auto hold = [&](const Json& jobs, const std::string& host, const std::string& boot) {
+    ledger.evidence(
+        "jobs-held",
+        {{"jobs", jobs}, {"process", {{"host", host}, {"boot_id", boot}, {"pid", self.pid}, {"start_ticks", self.start_ticks}}}});
+  };
+  report::Outside outside;
+  const auto held = [&](const std::string& first, const std::string& second) {
+    outside.queue = {
+        {"41_0", {"PENDING", 0, "41", ""}}, {"41_3", {"PENDING", 0, "41", first}}, {"42", {"PENDING", 0, "42", second}}};
+    const auto status = report::build_status(run.path(), nullptr, nullptr, outside);
+    const auto jobs = status.at("jobs");
+    return Json{jobs[0].at("held"), jobs[1].at("held"), status.at("next").at("command")};
+  };
+  const auto recover = fmt::format("aerie recover {} --submit", run.path().string());
+  EXPECT_EQ(held("", ""), (Json{nullptr, nullptr, "squeue -j 41,42"}));
+  EXPECT_EQ(held("JobHeldUser", "JobHeldAdmin"), (Json{"person", "person", "scontrol release 41"}));
+  hold({"41"}, self.host, "before");  // this host was started again since
+  EXPECT_EQ(held("JobHeldUser", ""), (Json{"ended-recovery", nullptr, recover}));
+  EXPECT_EQ(held("", "JobHeldUser"), (Json{nullptr, "person", "squeue -j 41,42"})) << "the first goes on";
+  hold({"41_3", "42"}, "elsewhere", "");
+  EXPECT_EQ(held("JobHeldAdmin", "JobHeldUser"), (Json{"recovery", "recovery", "squeue -j 41,42"}));
+  ledger.evidence("jobs-let-go", {{"jobs", {"41_3"}}});  // and the array as a whole is no longer held
+  EXPECT_EQ(held("JobHeldUser", "JobHeldUser"), (Json{"person", "recovery", "scontrol release 41"}));
+  hold({"41"}, self.host, self.boot_id);
+  EXPECT_EQ(held("JobHeldUser", ""), (Json{"recovery", nullptr, "squeue -j 41,42"}));
+  ledger.evidence("jobs-held", {{"jobs", 5}});
+  EXPECT_NE(report::build_status(run.path(), nullptr, nullptr, outside).at("problems").dump().find("ledger: record"),
+            std::string::npos);
 }
 
 TEST(Status, OutdatedPhasesAreNotDone) {
