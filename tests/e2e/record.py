@@ -149,9 +149,12 @@ def queued(lab, record, run):
     fake = os.path.join(lab.folder, "slurm")
     os.makedirs(fake)
     script = os.path.join(run, "jobs", "train.sbatch")
-    with open(os.path.join(fake, "squeue"), "w", encoding="utf-8") as f:
-        f.write(f"#!/bin/sh\necho '12|12|PENDING|0|{script}|'\n")
-    os.chmod(os.path.join(fake, "squeue"), 0o755)
+
+    def answer(reason):
+        with open(os.path.join(fake, "squeue"), "w", encoding="utf-8") as f:
+            f.write(f"#!/bin/sh\necho '12|12|PENDING|0|{script}|{reason}|'\n")
+        os.chmod(os.path.join(fake, "squeue"), 0o755)
+    answer("Resources")
     with open(os.path.join(run, "ledger.jsonl"), "a", encoding="utf-8") as f:
         for line in ({"kind": "submit", "details": {"jobs": [{"phase": "extract", "job": "11", "script": script}], "array": 0}},
                      {"kind": "submit", "details": {"jobs": [{"phase": "extract", "job": "10", "script": "x"}, {"phase": "train", "job": "9", "script": script}]}},
@@ -165,6 +168,11 @@ def queued(lab, record, run):
     status = record.look(run, env)
     check([j["state"] for j in status["jobs"]] == ["ENDED", "PENDING"], f"jobs: {status['jobs']}")
     check(status["next"]["command"] == "squeue -j 12", f"next: {status['next']}")
+    answer("JobHeldUser")
+    status = record.look(run, env)
+    check([j["held"] for j in status["jobs"]] == [None, "person"], f"jobs: {status['jobs']}")
+    check(status["next"]["command"] == "scontrol release 12", f"next: {status['next']}")
+    answer("Resources")
     text = subprocess.run([lab.aerie, "status", run], env=env, capture_output=True, text=True, check=True).stdout
     check("jobs       train 12 PENDING" in text and "look at gpu07" in text and "mend part 3" not in text, text)
     longest = max(len(line) for line in text.splitlines() if line.startswith("  "))
