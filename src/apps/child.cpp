@@ -5,10 +5,13 @@
 #include <aerie/base/error.hpp>
 #include <aerie/base/file.hpp>
 
+#include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
+#include <optional>
 
 #include <fcntl.h>
 #include <sys/prctl.h>
@@ -35,6 +38,37 @@ namespace {
   [[maybe_unused]] const auto n = ::write(pipe_end, &error, sizeof error);
   ::_exit(127);
 }
+/// A limit in two steps: TERM, and then KILL.
+class Patience {
+ public:
+  explicit Patience(double seconds)
+      : until_(Clock::now() + std::chrono::milliseconds(static_cast<std::int64_t>(1000 * seconds))) {}
+  bool over() const { return Clock::now() >= until_; }
+  /// The signal that is due, once over.
+  int next() {
+    const int signal = termed_ ? SIGKILL : SIGTERM;
+    termed_ = true;
+    until_ = Clock::now() + std::chrono::seconds(5);
+    return signal;
+  }
+  timespec left() const {
+    const auto ns =
+        std::max<std::int64_t>(0, std::chrono::duration_cast<std::chrono::nanoseconds>(until_ - Clock::now()).count());
+    return {ns / 1'000'000'000, ns % 1'000'000'000};
+  }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  Clock::time_point until_;
+  bool termed_ = false;
+};
+
+/// Negative when none came before the patience is over.
+int next_signal(const sigset_t& waited, const std::optional<Patience>& patience) {
+  if (!patience) return ::sigwaitinfo(&waited, nullptr);
+  const auto left = patience->left();
+  return ::sigtimedwait(&waited, nullptr, &left);
+}
 }  // namespace
 
 ChildResult run_child(const std::vector<std::string>& words, const ChildOptions& options) {
@@ -58,6 +92,8 @@ ChildResult run_child(const std::vector<std::string>& words, const ChildOptions&
   int exec_error = 0;
   const bool failed = ::read(read_end.fd(), &exec_error, sizeof exec_error) == static_cast<ssize_t>(sizeof exec_error);
 
+  std::optional<Patience> patience;
+  if (options.limit_s > 0) patience.emplace(options.limit_s);
   ChildResult result;
   for (int stops = 0;;) {
     int status = 0;
@@ -66,7 +102,8 @@ ChildResult run_child(const std::vector<std::string>& words, const ChildOptions&
       result.code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
       break;
     }
-    const int signal = ::sigwaitinfo(&waited, nullptr);
+    const int signal = next_signal(waited, patience);
+    if (signal < 0 && patience && patience->over()) ::kill(pid, patience->next());
     if (signal < 0 || signal == SIGCHLD) continue;
     result.asked = true;
     ::kill(pid, options.soft_stop && stops++ == 0 ? SIGUSR2 : signal);

@@ -17,6 +17,8 @@ struct ChildOptions {
   /// The first TERM or INT goes on as USR2: mpirun kills its ranks a second after TERM, but passes USR2 on and lets them save. A
   /// second TERM or INT goes on as it is.
   bool soft_stop = false;
+  /// Seconds until it gets TERM, and KILL 5 s later; 0: as long as it takes.
+  double limit_s = 0;
   /// stdout and stderr are appended to this file; empty: they are this process's.
   std::filesystem::path output = {};
 };

@@ -146,6 +146,8 @@ launched() {
   case $rc in 1 | 134 | 137 | 139 | 143) return 1 ;; esac
 }
 
+# looks_after: not empty while the program of a step is the phase's own, which may leave memory of GPUs behind.
+looks_after=
 # step LAUNCHER... PROGRAM ARGS...: returns only when the program ended 0; with 69 also where `may_leave_out` says so.
 may_leave_out=
 step() {
@@ -168,7 +170,11 @@ step() {
       [ -n "$may_leave_out" ] || exit 69
       return 69
       ;;
-    2 | 65 | 66 | 70 | 74 | 78 | 93 | 126 | 127) exit "$rc" ;;
+    65 | 70 | 74) # the program was at work, and the job ends here for good: nobody else will look at its nodes
+      [ -z "$looks_after" ] || after
+      exit "$rc"
+      ;;
+    2 | 66 | 78 | 93 | 126 | 127) exit "$rc" ;;
     205) # mpirun lost a node: Slurm requeues by itself, later; ending now would leave the job FAILED
       say "node lost: the requeue is Slurm's"
       linger "${AERIE_LINGER:-400}"
@@ -281,19 +287,43 @@ preflight() {
   done
 }
 
-# after: is the GPUs' memory free again? For the record: whatever comes of it, the phase has ended as it has.
+# after: is the GPUs' memory free again? For the record: whatever comes of it, the phase has ended as it has. Only where the job has
+# the time: one that its limit cuts off here has not ended as its phase did.
+# Not before a requeue (75, and deaths): seconds count there, after a warning that may be for a preemption; a step that is launched
+# late can hang in it; Slurm ends what is left on the nodes with the job; and the next start's preflight looks at its nodes anyway.
 after() {
-  [ "$(gpus)" != 0 ] || return 0
-  local rc=0 n limit=(timeout -k 10 120) program=(aerie-preflight --run "$RUN" --after "$phase")
+  [ "$(gpus)" != 0 ] && [ -z "$warned" ] || return 0
+  local rc=0 n most=120 left look program=(aerie-preflight --run "$RUN" --after "$phase")
+  if [ -n "$end" ]; then
+    left=$((end - $(date +%s) - 60))
+    [ "$left" -ge "$most" ] || most=$left
+  fi
+  if [ "$most" -lt 20 ]; then
+    say "no time left to look at the GPUs' memory"
+    return 0
+  fi
   n=$(nodes)
   case ${LAUNCHER:-srun} in
-    mpirun) "${limit[@]}" mpirun -q -n "$n" --map-by ppr:1:node ${left_out:+--host "$(hosts 1)"} "${AERIE_WRAP[@]}" "${program[@]}" || rc=$? ;;
-    *) "${limit[@]}" srun --mpi=pmix -N"$n" -n"$n" ${left_out:+--exclude="${left_out%,}"} "${AERIE_WRAP[@]}" "${program[@]}" || rc=$? ;;
+    mpirun) set -- mpirun -q -n "$n" --map-by ppr:1:node ${left_out:+--host "$(hosts 1)"} "${AERIE_WRAP[@]}" "${program[@]}" ;;
+    *) set -- srun --mpi=pmix -N"$n" -n"$n" ${left_out:+--exclude="${left_out%,}"} "${AERIE_WRAP[@]}" "${program[@]}" ;;
   esac
+  timeout -k 10 "$most" "$@" &
+  look=$!
+  [ -z "$warned" ] || kill "$look" # it came between the last two lines
+  wait "$look" || rc=$?
+  while kill -0 "$look" 2>/dev/null; do # a signal: a warning ends the look
+    [ -z "$warned" ] || kill "$look" 2>/dev/null
+    rc=0
+    wait "$look" || rc=$?
+  done
   [ "$rc" = 0 ] || say "the look at the GPUs' memory ended with $rc"
 }
 
 # mpi PROGRAM ARGS...: one rank per GPU (or AERIE_RANKS_PER_NODE) on every node of the job.
-mpi() { launch "$(nodes)" "$(ranks)" "$@"; }
+mpi() {
+  looks_after=1
+  launch "$(nodes)" "$(ranks)" "$@"
+  looks_after=
+}
 # solo PROGRAM ARGS...: one process.
 solo() { launch 1 1 "$@"; }

@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // `aerie run`: every phase that is not done, on this machine or inside an allocation, one after another.
 #include <aerie/base/error.hpp>
+#include <aerie/base/host.hpp>
 #include <aerie/base/log.hpp>
 #include <aerie/node/gpu.hpp>
 #include <aerie/stop/stop_token.hpp>
 
 #include <algorithm>
+#include <array>
 #include <csignal>
+#include <cstdlib>
 
 #include <fmt/format.h>
 #include <unistd.h>
@@ -73,21 +76,39 @@ class Pipeline {
     auto argv = launcher_words(c_, ranks);
     argv.insert(argv.end(), {path.string(), "--run", c_.run_dir.string()});
     argv.insert(argv.end(), flags_.begin(), flags_.end());
-    const auto result = run_child(argv, {.environment = launcher_environment(ranks), .soft_stop = true});
-    if (result.code == 0 && !result.asked && phase != Phase::export_) look_at_gpu_memory(phase);
+    auto result = run_child(argv, {.environment = launcher_environment(ranks), .soft_stop = true});
+    // Whoever stopped it by a signal waits for the end, and may count the seconds until KILL.
+    if (phase != Phase::export_ && !result.asked && was_at_work(result.code))
+      result.asked = look_at_gpu_memory(phase, result.code);
     return result;
   }
 
-  /// Is the GPUs' memory free again? For the record: whatever comes of it, the phase has ended as it has.
-  void look_at_gpu_memory(Phase phase) {
+  /// Not so where it refused to begin: then it has held no memory.
+  static bool was_at_work(int code) {
+    constexpr std::array refused{2, 66, 69, 78, 93, 126, 127};
+    return std::find(refused.begin(), refused.end(), code) == refused.end();
+  }
+  /// Seconds that the look may take. Stopped safely by a stop file or for the time budget (75), the end is near or waited for.
+  static double time_to_look(int code) {
+    double most = code == static_cast<int>(base::ExitCode::stopped) ? 20 : 120;
+    if (const char* end = std::getenv("AERIE_END_TIME"); end && *end)
+      most = std::min(most, std::atof(end) - base::unix_now() - 30);
+    return most;
+  }
+
+  /// Is the GPUs' memory free again? For the record: whatever comes of it, the phase has ended as it has. True when a stop signal
+  /// came meanwhile.
+  bool look_at_gpu_memory(Phase phase, int code) {
     const auto path = program_directory() / "aerie-preflight";
-    if (node::look_at_gpus().visible().empty() || !fs::exists(path)) return;
+    const double limit_s = time_to_look(code);
+    if (limit_s < 10 || node::look_at_gpus().visible().empty() || !fs::exists(path)) return false;
     auto argv = launcher_words(c_, ranks_);
     argv.insert(argv.end(),
                 {path.string(), "--run", c_.run_dir.string(), "--after", std::string(report::phase_name(phase)), "--quiet"});
     argv.insert(argv.end(), flags_.begin(), flags_.end());
-    const auto result = run_child(argv, {.environment = launcher_environment(ranks_), .soft_stop = true});
+    const auto result = run_child(argv, {.environment = launcher_environment(ranks_), .soft_stop = true, .limit_s = limit_s});
     if (result.code != 0) base::log_warning(fmt::format("the look at the GPUs' memory ended with {}", result.code));
+    return result.asked;
   }
   const config::Config& c_;
   int ranks_;

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // `aerie run` and `aerie vocab`: the phases that `aerie` does itself, and how it starts, stops and believes the others (stood in
 // for by small scripts beside a copy of `aerie`).
+#include <cstdlib>
+#include <ctime>
+
 #include <gtest/gtest.h>
 
 #include <fmt/format.h>
@@ -9,6 +12,7 @@
 #include <aerie/io/store.hpp>
 #include <aerie/report/ledger.hpp>
 
+#include "fake_gpus.hpp"
 #include "fixture.hpp"
 
 namespace {
@@ -191,6 +195,27 @@ TEST_F(Pipeline, a_stop_reaches_the_program_as_usr2) {
   EXPECT_EQ(e.code, 75) << e.err;
   EXPECT_EQ(e.out, "got USR2\n");
   EXPECT_NE(e.err.find("stopped in phase extract"), std::string::npos) << e.err;
+}
+
+TEST_F(Pipeline, gpu_memory_is_looked_at_after_whatever_was_at_work) {
+  const auto gpu = base::Json::object({{"name", "NVIDIA H200"}, {"memory_total", std::int64_t{150} << 30}});
+  const test::FakeGpus gpus(base::Json::object({{"gpus", base::Json::array({gpu})}}));
+  run.mark_extracted();
+  run_with("aerie-preflight", "echo \"look: $*\"\n", "--help");
+  const auto ends = [&](const std::string& how) { return run_with("aerie-extract", how + "\n", "--from extract --again"); };
+  const auto look = "look: --run " + run.name() + " --after extract --quiet\n";
+  for (const int code : {65, 70, 74, 75, 76, 137}) {
+    const auto e = ends(fmt::format("exit {}", code));
+    EXPECT_EQ(e.code, code) << e.err;
+    EXPECT_EQ(e.out, look) << code;
+  }
+  EXPECT_EQ(ends("kill -KILL $$").out, look);
+  for (const int code : {2, 66, 69, 78, 93})
+    EXPECT_EQ(ends(fmt::format("exit {}", code)).out, "") << "refused to begin: " << code;
+  EXPECT_EQ(ends("kill -TERM $PPID; sleep 1; exit 75").out, "") << "who signals waits for the end";
+  ::setenv("AERIE_END_TIME", std::to_string(std::time(nullptr) + 35).c_str(), 1);
+  EXPECT_EQ(ends("exit 65").out, "") << "the time is up";
+  ::unsetenv("AERIE_END_TIME");
 }
 
 TEST_F(Pipeline, a_killed_program_and_a_missing_one) {
