@@ -28,7 +28,7 @@ struct PartResult {
   Counts counts;
   std::vector<Finding> findings;
   base::Json json;
-  std::int64_t bytes_hashed = 0;
+  std::int64_t bytes_hashed = 0, bytes_done = 0;
 };
 
 ExitCode finding_code(const base::Error& e) {
@@ -109,6 +109,7 @@ void check_contents(const fs::path& dir, const Manifest& m, std::int64_t index, 
     if (d.state.kind != StateKind::done) continue;
     ++r.counts.done;
     r.counts.done_tokens += layout.rows(j);
+    r.bytes_done += layout.rows(j) * bytes_per_token(m.identity);
     if (!o.full) continue;
     if (j + 1 < part.n) read_ahead(file, sample_extents(layout, j + 1));  // while this one is hashed
     if (const auto error = base::capture([&] {
@@ -219,6 +220,7 @@ VerifyReport verify_store(const fs::path& dir, const VerifyOptions& options) {
     report.findings.insert(report.findings.end(), r.findings.begin(), r.findings.end());
     report.parts.push_back(std::move(r.json));
     report.bytes_hashed += r.bytes_hashed;
+    report.bytes_done += r.bytes_done;
   }
   if (fs::exists(complete_path(dir)))
     if (const auto error = base::capture([&] {

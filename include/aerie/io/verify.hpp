@@ -31,6 +31,7 @@ struct VerifyReport {
   std::vector<Finding> findings;  // empty: clean
   std::vector<base::Json> parts;  // one object per part
   std::int64_t bytes_hashed = 0;
+  std::int64_t bytes_done = 0;  // of the done samples: what `full` reads
   /// done when clean, else the worst of the findings' codes (io, missing_input, data in this order).
   base::ExitCode code() const;
 };

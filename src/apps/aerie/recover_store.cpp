@@ -7,6 +7,7 @@
 #include <aerie/io/verify.hpp>
 
 #include <algorithm>
+#include <chrono>
 #include <map>
 #include <optional>
 #include <regex>
@@ -15,6 +16,7 @@
 #include <fmt/format.h>
 
 #include "command_line.hpp"
+#include "read_rate.hpp"
 #include "run_lock.hpp"
 
 namespace aerie::apps {
@@ -75,16 +77,25 @@ Damage sort_out(const io::VerifyReport& report, bool lost) {
   return d;
 }
 
-io::VerifyReport check(const fs::path& store, int threads) {
+io::VerifyReport check(const fs::path& store, const MendOptions& how) {
   io::VerifyOptions options;
-  options.full = true;
-  options.threads = threads;
+  options.full = !how.dry_run;
+  options.threads = how.threads;
   std::optional<base::Progress> progress;
   options.progress = [&](std::int64_t done, std::int64_t total) {
     if (!progress) progress.emplace("verify", "tokens", total);
     progress->update(done);
   };
   return io::verify_store(store, options);
+}
+
+/// What a dry run leaves out.
+std::string left_unread(std::int64_t bytes, double rate) {
+  const auto n = static_cast<double>(bytes);
+  return fmt::format(
+      "--dry-run: checksums not read; {} to read, {}", base::format_bytes(n),
+      rate > 0 ? fmt::format("about {} at the last known rate, {}/s", base::format_duration(n / rate), base::format_bytes(rate))
+               : "no rate is known yet");
 }
 
 std::vector<std::int64_t> keys_of(const std::map<std::int64_t, std::string>& samples) {
@@ -108,7 +119,9 @@ void reopen_phases(report::Ledger& ledger, const base::Json& evidence) {
 Mended mend_store(const config::Config& config, report::Ledger& ledger, const MendOptions& options) {
   const auto store = config.store_dir();
   const auto locks = config.run.locks == "none" ? io::Locks::none : io::Locks::fcntl;
-  const auto report = check(store, options.threads);
+  const auto start = std::chrono::steady_clock::now();
+  const auto report = check(store, options);
+  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
   const auto damage = sort_out(report, options.lost);
   Mended out;
   out.counts = report.counts;
@@ -118,16 +131,14 @@ Mended mend_store(const config::Config& config, report::Ledger& ledger, const Me
     out.bad += report.parts.at(static_cast<std::size_t>(p)).at("counts").at("done").get<std::int64_t>();
   out.verified = report.counts.done - out.bad;
   out.missing = report.counts.total - out.verified - report.counts.failed;
-  print(fmt::format("verify     {} of {} samples verified, {} bad, {} failed, {} missing", out.verified, report.counts.total,
-                    out.bad, report.counts.failed, out.missing));
+  print(fmt::format("verify     {} of {} samples {}, {} bad, {} failed, {} missing", out.verified, report.counts.total,
+                    options.dry_run ? "done by their records" : "verified", out.bad, report.counts.failed, out.missing));
+  if (options.dry_run) print(fmt::format("{:<10} {}", "", left_unread(report.bytes_done, last_read_rate(ledger.read()))));
   for (const auto& f : report.findings) print(fmt::format("  FAULT    {}: {}", f.file, f.text));
-  out.evidence = {{"verified", out.verified},
-                  {"bad", out.bad},
-                  {"total", report.counts.total},
-                  {"failed", report.counts.failed},
-                  {"missing", out.missing},
-                  {"bytes_hashed", out.bytes_hashed},
-                  {"findings", report.findings.size()},
+  out.evidence = {{"verified", out.verified},     {"bad", out.bad},
+                  {"total", report.counts.total}, {"failed", report.counts.failed},
+                  {"missing", out.missing},       {"bytes_hashed", out.bytes_hashed},
+                  {"seconds", took.count()},      {"findings", report.findings.size()},
                   {"by", "aerie verify --full"}};
   if (!damage.beyond.empty())
     throw base::Error(report.code(), fmt::format("{}: {}", damage.beyond[0].first, damage.beyond[0].second),
