@@ -34,7 +34,7 @@ void write_pending(const base::File& file, const PartLayout& layout, const std::
 
 std::string default_holder() {
   const auto me = base::this_process();
-  return fmt::format("job {} host {} pid {}", me.job.empty() ? "-" : me.job, me.host, me.pid);
+  return fmt::format("job {} host {} {}", me.job.empty() ? "-" : me.job, me.host, base::pid_text(me));
 }
 
 std::optional<base::FileLock> lease_part(const std::filesystem::path& store, std::int64_t part, const std::string& holder,

@@ -34,7 +34,7 @@ namespace fs = std::filesystem;
 base::FileLock lock_creation(const fs::path& dir) {
   const auto path = dir / "locks" / "create.lock";
   const auto me = base::this_process();
-  const auto text = fmt::format("job {} host {} pid {}", me.job.empty() ? "-" : me.job, me.host, me.pid);
+  const auto text = fmt::format("job {} host {} {}", me.job.empty() ? "-" : me.job, me.host, base::pid_text(me));
   for (int i = 0; i < 1200; ++i) {
     if (auto lock = base::FileLock::try_acquire(path, base::FileLock::Mode::exclusive, text)) return std::move(*lock);
     std::this_thread::sleep_for(std::chrono::milliseconds(100));

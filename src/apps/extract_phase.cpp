@@ -204,8 +204,6 @@ int extract_phase(const ProgramContext& context, const ExtractFlags& flags) {
     extract_options.commit.commit_seconds = c.extract.commit_seconds;
     extract_options.commit.locks = locks(c);
     if (c.extract.write_mode == "mpio") extract_options.commit.write_mode = io::WriteMode::mpio;
-    const auto self = base::this_process();
-    extract_options.commit.holder = fmt::format("job {} host {} pid {}", self.job.empty() ? "-" : self.job, self.host, self.pid);
     base::Progress progress("", "samples", before.total);
     report::CommitClock clock(before.done + before.failed, base::unix_now());
     result = extract::extract(

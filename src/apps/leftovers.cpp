@@ -18,32 +18,34 @@ using base::Json;
 
 /// One rank of an attempt, as its begin line has it.
 struct Rank {
-  std::int64_t rank = 0, pid = 0, start_ticks = 0;
+  std::int64_t rank = 0;
+  node::Recorded process;
   std::string host, boot_id;
+  bool was_here(const base::ProcessIdentity& here) const { return host == here.host && boot_id == here.boot_id; }
 };
+node::Recorded first_process(const report::AttemptRecord& a) { return {a.pid, a.start_ticks, a.pid_namespace}; }
 std::vector<Rank> ranks_of(const report::AttemptRecord& a) {
   const auto& d = a.begin_details;
   const Json boots = d.is_object() ? d.value("boot_ids", Json::object()) : Json::object();
   std::vector<Rank> out;
   if (d.is_object() && d.contains("processes"))
     for (const auto& p : d.at("processes")) {
-      Rank r{p.value("rank", std::int64_t{0}),
-             p.value("pid", std::int64_t{0}),
-             p.value("start_ticks", std::int64_t{0}),
-             p.value("host", ""),
-             {}};
+      Rank r{
+          p.value("rank", std::int64_t{0}),
+          {p.value("pid", std::int64_t{0}), p.value("start_ticks", std::int64_t{0}), p.value("pid_namespace", std::int64_t{0})},
+          p.value("host", ""),
+          {}};
       r.boot_id = boots.value(r.host, r.host == a.host ? a.boot_id : std::string());
       out.push_back(std::move(r));
     }
-  if (out.empty()) out.push_back({0, a.pid, a.start_ticks, a.host, a.boot_id});  // an older ledger knows the first rank alone
+  if (out.empty()) out.push_back({0, first_process(a), a.host, a.boot_id});  // an older ledger knows the first rank alone
   return out;
 }
 
-bool first_rank_is_gone(const report::AttemptRecord& a, const base::ProcessIdentity& here) {
-  if (a.host != here.host) return false;
-  if (a.boot_id != here.boot_id) return true;
-  const auto p = node::look_at(a.pid);
-  return !p || !p->exists() || p->start_ticks != a.start_ticks;
+/// As far as this host can tell.
+node::Sight first_rank(const report::AttemptRecord& a, const base::ProcessIdentity& here) {
+  if (a.host != here.host) return node::Sight::hidden;
+  return a.boot_id == here.boot_id ? node::find(first_process(a)).sight : node::Sight::gone;
 }
 
 /// Why Slurm would not have it running any more.
@@ -70,10 +72,15 @@ std::optional<std::string> why_over(const report::AttemptRecord& a, const std::o
     if (at && base::unix_now() - *at < settle_s) return std::nullopt;
     return fmt::format("it ended with exit code {}", a.exit_code);
   }
-  // What can be seen here beats what Slurm says: a queue that was asked for wrongly must not end ranks that work.
-  if (a.host == here.host && !first_rank_is_gone(a, here)) return std::nullopt;
-  if (first_rank_is_gone(a, here))
-    return a.boot_id == here.boot_id ? "its first rank is gone" : "this host was started again since";
+  switch (first_rank(a, here)) {
+    case node::Sight::there:  // what can be seen here beats what Slurm says: a queue that was asked wrongly ends no ranks that
+                              // work
+      return std::nullopt;
+    case node::Sight::gone:
+      return a.boot_id == here.boot_id ? "its first rank is gone" : "this host was started again since";
+    case node::Sight::hidden:
+      break;
+  }
   return over_for_slurm(a, queue, here);
 }
 
@@ -110,6 +117,8 @@ const char* how(node::Ending ending) {
       return "was gone";
     case node::Ending::survived:
       return "survived KILL: it hangs in the kernel";
+    case node::Ending::refused:
+      return "refused";
   }
   return "";
 }
@@ -132,20 +141,22 @@ Leftovers find_leftovers(const fs::path& run_path, const report::RunState& state
   Leftovers out;
   for (const auto& a : state.attempts) {
     const auto reason = over.find(a.number);
-    if (reason == over.end()) continue;
-    bool rebooted = false;
+    bool rebooted = false, hidden = false;
     for (const auto& r : ranks_of(a)) {
       if (r.host != here.host || r.boot_id.empty()) continue;
-      rebooted = rebooted || (r.boot_id != here.boot_id && a.end.empty());
-      if (r.boot_id != here.boot_id) continue;
-      const auto p = node::look_at(r.pid);
-      if (!p || !p->exists() || p->start_ticks != r.start_ticks || p->pid == here.pid) continue;
-      if (const auto why = why_spared(*p, a, run, owner))
-        out.spared.push_back({*p, *why});
+      rebooted = rebooted || r.boot_id != here.boot_id;
+      if (!r.was_here(here)) continue;
+      const auto seen = node::find(r.process);
+      hidden = hidden || seen.sight == node::Sight::hidden;
+      const auto& p = seen.process;
+      if (reason == over.end() || seen.sight != node::Sight::there || p.pid == here.pid) continue;
+      if (const auto why = why_spared(p, a, run, owner))
+        out.spared.push_back({p, *why});
       else
-        out.found.push_back({a.number, r.rank, a.program, reason->second, *p, holdings(*p, run, gpus)});
+        out.found.push_back({a.number, r.rank, a.program, reason->second, p, holdings(p, run, gpus)});
     }
-    if (rebooted) out.rebooted.push_back(a.number);
+    if (rebooted && a.end.empty() && reason != over.end()) out.rebooted.push_back(a.number);
+    if (hidden && a.end.empty()) out.hidden.push_back(a.number);
   }
   return out;
 }
@@ -160,7 +171,7 @@ std::vector<Stranger> find_strangers(const fs::path& run_path, const report::Run
   for (const auto& a : state.attempts)
     if (!over.contains(a.number))
       for (const auto& r : ranks_of(a))
-        if (r.host == here.host && r.boot_id == here.boot_id) ours.insert(r.pid);
+        if (r.was_here(here) && node::find(r.process).sight == node::Sight::there) ours.insert(r.process.pid);
   std::map<std::int64_t, Stranger> by_pid;
   for (const auto& gpu : gpus.gpus)
     for (const auto& g : gpu.processes) {
@@ -181,24 +192,27 @@ bool is_gone(const std::string& word) {
   return word == how(node::Ending::ended) || word == how(node::Ending::killed) || word == how(node::Ending::gone);
 }
 
-std::string try_to_end(const node::Process& process, double grace_s) {
-  std::string ending;
-  const auto error = base::capture([&] { ending = how(node::end_process(process.pid, process.start_ticks, grace_s)); });
-  return error ? fmt::format("{}; `sudo {}`", error->what(), node::how_to_stop(process)) : ending;
+std::vector<std::string> try_to_end(const std::vector<node::Process>& processes, double grace_s) {
+  std::vector<std::string> out;
+  const auto ends = node::end_processes(processes, grace_s);
+  for (std::size_t i = 0; i < ends.size(); ++i)
+    out.push_back(ends[i].ending == node::Ending::refused
+                      ? fmt::format("{}; `sudo {}`", ends[i].why, node::how_to_stop(processes[i]))
+                      : how(ends[i].ending));
+  return out;
+}
+
+Json ended_json(const Leftover& f, const std::string& how) {
+  return {{"attempt", f.attempt},         {"program", f.program}, {"rank", f.rank},     {"pid", f.process.pid},
+          {"command", f.process.command}, {"holds", f.holds},     {"over", f.why_over}, {"how", how}};
 }
 
 Json end_leftovers(const std::vector<Leftover>& found, double grace_s) {
+  std::vector<node::Process> processes;
+  for (const auto& f : found) processes.push_back(f.process);
+  const auto words = try_to_end(processes, grace_s);
   Json out = Json::array();
-  for (const auto& f : found) {
-    out.push_back({{"attempt", f.attempt},
-                   {"program", f.program},
-                   {"rank", f.rank},
-                   {"pid", f.process.pid},
-                   {"command", f.process.command},
-                   {"holds", f.holds},
-                   {"over", f.why_over},
-                   {"how", try_to_end(f.process, grace_s)}});
-  }
+  for (std::size_t i = 0; i < found.size(); ++i) out.push_back(ended_json(found[i], words[i]));
   return out;
 }
 

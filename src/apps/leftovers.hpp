@@ -19,8 +19,8 @@
 namespace aerie::apps {
 
 /// Attempts that are over for certain, each with the reason: it recorded its end (half a minute ago or longer: until then its
-/// ranks are ending), its first rank on this host is gone, or Slurm no longer runs its job or has started it again. `queue`: of
-/// jobs_in_queue(); nothing when Slurm could not be asked.
+/// ranks are ending), its first rank on this host is gone (not merely out of sight, as in another container), or Slurm no longer
+/// runs its job or has started it again. `queue`: of jobs_in_queue(); nothing when Slurm could not be asked.
 std::map<std::int64_t, std::string> attempts_over(const report::RunState& state, const std::optional<Queue>& queue,
                                                   const base::ProcessIdentity& here);
 
@@ -38,6 +38,9 @@ struct Leftovers {
   std::vector<Leftover> found;
   std::vector<Spared> spared;          // like one, but for one mark
   std::vector<std::int64_t> rebooted;  // attempts that were here before this host was started again
+  /// Attempts without an end that have ranks on this host which cannot be seen from here: in another container, say. They may
+  /// live, and hold what they held.
+  std::vector<std::int64_t> hidden;
 };
 Leftovers find_leftovers(const std::filesystem::path& run, const report::RunState& state,
                          const std::map<std::int64_t, std::string>& over, const node::GpuView& gpus);
@@ -55,10 +58,13 @@ std::vector<Stranger> find_strangers(const std::filesystem::path& run, const rep
 
 /// Whether `how`, as try_to_end() said it, means that the process is gone.
 bool is_gone(const std::string& how);
-/// TERM, then KILL after `grace_s`; how it ended, in words, or why it cannot be ended. Never throws for that.
-std::string try_to_end(const node::Process& process, double grace_s);
-/// The same to each; evidence for the ledger: [{attempt, program, rank, pid, command, holds, how}].
+/// TERM to all, KILL to those that are left after `grace_s`; how each ended, in words, or why it cannot be ended. Never throws
+/// for that.
+std::vector<std::string> try_to_end(const std::vector<node::Process>& processes, double grace_s);
+/// The same to leftovers; evidence for the ledger: [{attempt, program, rank, pid, command, holds, over, how}].
 base::Json end_leftovers(const std::vector<Leftover>& found, double grace_s);
+/// That evidence, when they were ended together with others.
+base::Json ended_json(const Leftover& leftover, const std::string& how);
 
 base::Json to_json(const Stranger& stranger);
 std::string describe(const Stranger& stranger);

@@ -22,13 +22,15 @@ Json clear_here(const std::filesystem::path& run, const report::RunState& state,
   const auto gpus = node::look_at_gpus();
   const auto left = find_leftovers(run, state, over, gpus);
   const auto strangers = find_strangers(run, state, over, left, gpus);
-  if (left.found.empty() && left.spared.empty() && left.rebooted.empty() && strangers.empty()) return nullptr;
+  if (left.found.empty() && left.spared.empty() && left.rebooted.empty() && left.hidden.empty() && strangers.empty())
+    return nullptr;
   Json out{{"host", base::host_name()},
            {"boot_id", base::this_process().boot_id},
            {"ended", end_leftovers(left.found, grace_s)},
            {"spared", Json::array()},
            {"foreign", Json::array()},
-           {"rebooted_since", left.rebooted}};
+           {"rebooted_since", left.rebooted},
+           {"hidden", left.hidden}};
   for (const auto& s : left.spared)
     out["spared"].push_back({{"pid", s.process.pid}, {"command", s.process.command}, {"why", s.why}});
   for (const auto& s : strangers) {
@@ -51,6 +53,9 @@ void tell(const Json& host) {
     base::log_warning(fmt::format("{}: foreign: {}", name, s.at("text").get<std::string>()));
   for (const auto& n : host.at("rebooted_since"))
     base::log_info(fmt::format("{} was started again since attempt {}: nothing of it is left", name, n.get<std::int64_t>()));
+  for (const auto& n : host.at("hidden"))
+    base::log_info(fmt::format("{}: ranks of attempt {} cannot be seen from here (another container?): they may be alive", name,
+                               n.get<std::int64_t>()));
 }
 }  // namespace
 

@@ -146,10 +146,12 @@ class Program {
     base::Json by_host = base::Json::object();
     const auto pids = world_.all_gather(self.pid);
     const auto starts = world_.all_gather(self.start_ticks);
+    const auto namespaces = world_.all_gather(self.pid_namespace);  // a site may start each rank in a container of its own
     base::Json processes = base::Json::array();  // whom to look for later: which are still there, and what they wait for
     for (std::size_t r = 0; r < hosts.size(); ++r) {
       by_host[hosts[r]] = boots[r];
-      processes.push_back({{"rank", r}, {"host", hosts[r]}, {"pid", pids[r]}, {"start_ticks", starts[r]}});
+      processes.push_back(
+          {{"rank", r}, {"host", hosts[r]}, {"pid_namespace", namespaces[r]}, {"pid", pids[r]}, {"start_ticks", starts[r]}});
     }
     base::Json inputs;  // of a program that is a phase
     for (int p = 0; p <= static_cast<int>(report::Phase::bench); ++p)

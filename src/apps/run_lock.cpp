@@ -11,8 +11,8 @@ namespace aerie::apps {
 
 std::string holder_text(const std::string& program) {
   const auto self = base::this_process();
-  return fmt::format("{}, {}host {}, pid {}", program, self.job.empty() ? "" : fmt::format("job {}, ", self.job), self.host,
-                     self.pid);
+  return fmt::format("{}, {}host {}, {}", program, self.job.empty() ? "" : fmt::format("job {}, ", self.job), self.host,
+                     base::pid_text(self));
 }
 
 std::optional<base::FileLock> lock_run(const config::Config& config, base::FileLock::Mode mode, const std::string& program) {

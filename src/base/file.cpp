@@ -152,9 +152,10 @@ std::string read_text(const std::filesystem::path& path) {
 }
 
 void publish_text(const std::filesystem::path& path, std::string_view text, bool durable) {
-  // Host and pid: two nodes that publish the same file (in containers often with the same small pid) must not share the
-  // temporary.
-  const auto tmp = std::filesystem::path(path.string() + fmt::format(".tmp.{}.{}", host_name(), ::getpid()));
+  // Two nodes, or two containers of one, that publish the same file (in containers often with the same small pid) must not
+  // share the temporary.
+  const auto tmp =
+      std::filesystem::path(path.string() + fmt::format(".tmp.{}.{}.{}", host_name(), own_pid_namespace(), ::getpid()));
   try {
     auto f = open_file(tmp, O_WRONLY | O_CREAT | O_TRUNC);
     write_full(f, std::as_bytes(std::span(text)));

@@ -8,6 +8,7 @@
 #include <sstream>
 
 #include <fmt/format.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 namespace aerie::base {
@@ -29,6 +30,11 @@ std::int64_t own_start_ticks() {
 }
 }  // namespace
 
+std::int64_t own_pid_namespace() {
+  struct stat st {};
+  return ::stat("/proc/self/ns/pid", &st) == 0 ? static_cast<std::int64_t>(st.st_ino) : 0;
+}
+
 std::string host_name() {
   char name[256] = {};
   ::gethostname(name, sizeof name - 1);
@@ -44,7 +50,13 @@ ProcessIdentity this_process() {
   const auto array_job = environment("SLURM_ARRAY_JOB_ID");
   id.job = array_job.empty() ? environment("SLURM_JOB_ID") : array_job + "_" + environment("SLURM_ARRAY_TASK_ID");
   id.restart_count = std::atoi(environment("SLURM_RESTART_COUNT").c_str());
+  id.pid_namespace = own_pid_namespace();
   return id;
+}
+
+std::string pid_text(const ProcessIdentity& p) {
+  const bool as_the_machine_has_it = p.pid_namespace == 0 || p.pid_namespace == initial_pid_namespace;
+  return as_the_machine_has_it ? fmt::format("pid {}", p.pid) : fmt::format("pid {} in PID namespace {}", p.pid, p.pid_namespace);
 }
 
 double unix_now() { return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count(); }

@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <aerie/node/process.hpp>
 
+#include <aerie/base/host.hpp>
+
 #include <algorithm>
+#include <cerrno>
 #include <charconv>
+#include <csignal>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -12,6 +16,7 @@
 #include <fmt/format.h>
 #include <pwd.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "cgroup.hpp"
 
@@ -79,6 +84,11 @@ const char* state_name(char state) {
       return "?";
   }
 }
+/// `unshare --pid` without --mount-proc leaves the /proc of the namespace before: its numbers are not ours.
+bool proc_shows_this_namespace() {
+  std::error_code error;
+  return fs::read_symlink("/proc/self", error) == std::to_string(::getpid());
+}
 /// The innermost function of "[<0>] fuse_wait+0x1/0x2", which only root may read.
 std::string top_of_stack(const std::string& stack) {
   const auto begin = stack.find("] "), end = stack.find('+');
@@ -111,6 +121,19 @@ std::optional<Process> look_at(std::int64_t pid) {
   return p;
 }
 
+Found find(const Recorded& r) {
+  const bool elsewhere = r.pid_namespace != 0 && r.pid_namespace != base::own_pid_namespace();
+  if (elsewhere || !proc_shows_this_namespace()) return {Sight::hidden, {}};
+  auto p = look_at(r.pid);
+  if (!p) {
+    // With hidepid /proc leaves out other users' processes; the kernel still tells "not yours" from "none".
+    const bool somebody = r.pid > 0 && (::kill(static_cast<pid_t>(r.pid), 0) == 0 || errno == EPERM);
+    return {somebody ? Sight::hidden : Sight::gone, {}};
+  }
+  if (!p->exists() || p->start_ticks != r.start_ticks) return {Sight::gone, {}};
+  return {Sight::there, std::move(*p)};
+}
+
 std::vector<Process> all_processes() {
   std::vector<Process> out;
   std::error_code ignored;
@@ -125,11 +148,7 @@ std::vector<Process> all_processes() {
   return out;
 }
 
-bool sees_pids_of_the_driver() {
-  constexpr const char* initial = "pid:[4026531836]";  // the kernel's constant for the first one
-  std::error_code error;
-  return std::getenv("AERIE_NVML") || fs::read_symlink("/proc/self/ns/pid", error) == initial;
-}
+bool sees_pids_of_the_driver() { return std::getenv("AERIE_NVML") || base::own_pid_namespace() == base::initial_pid_namespace; }
 
 std::string how_to_stop(const Process& p) {
   const auto engine = p.container.substr(0, p.container.find(' '));

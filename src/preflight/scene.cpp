@@ -8,6 +8,7 @@
 
 #include <aerie/base/error.hpp>
 #include <aerie/base/host.hpp>
+#include <aerie/node/process.hpp>
 
 namespace aerie::preflight {
 namespace {
@@ -64,12 +65,12 @@ Scene make_scene(const comm::Comm& world, const Request& request) {
   Scene s{world,
           request,
           world.all_gather(request.rehearsal.host.empty() ? self.host : request.rehearsal.host),
-          world.broadcast(fmt::format("{}-{}-{}", self.host, self.pid, self.start_ticks)),
+          world.broadcast(fmt::format("{}-{}-{}-{}", self.host, self.pid_namespace, self.pid, self.start_ticks)),
           node::look_at_gpus(),
           {}};
   const auto pids = world.all_gather(self.pid);
   for (std::size_t r = 0; r < pids.size(); ++r)
-    if (s.hosts[r] == s.host()) s.own.insert(pids[r]);
+    if (s.hosts[r] == s.host() && node::sees_pids_of_the_driver()) s.own.insert(pids[r]);
   return s;
 }
 

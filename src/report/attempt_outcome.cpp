@@ -2,6 +2,7 @@
 #include "attempt_outcome.hpp"
 
 #include <aerie/base/exit_codes.hpp>
+#include <aerie/base/host.hpp>
 
 #include <algorithm>
 #include <optional>
@@ -53,10 +54,14 @@ Verdict verdict_on(const RunState& state, const AttemptRecord& attempt, const Ou
   }
   const bool superseded = std::any_of(state.attempts.begin(), state.attempts.end(), [&](const AttemptRecord& other) {
     return other.program == attempt.program && other.number > attempt.number &&
-           (attempt.job.empty() ? other.host == attempt.host : other.job == attempt.job);
+           (attempt.job.empty() ? other.host == attempt.host && other.pid_namespace == attempt.pid_namespace
+                                : other.job == attempt.job);
   });
   if (superseded) return {"died", "it recorded no end and was started again"};
   if (auto known = asked_of_slurm(attempt, outside)) return *known;
+  if (attempt.host == base::host_name())
+    return {"unknown",
+            "no end is recorded; it ran in another PID namespace of this host (a container?), which cannot be seen from here"};
   return {"unknown",
           fmt::format("no end is recorded; it ran on {}, which this host cannot look at", or_question_mark(attempt.host))};
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The status for people: short lines, the most useful last, since a terminal shows the end.
+#include <aerie/base/host.hpp>
 #include <aerie/base/log.hpp>
 #include <aerie/report/status.hpp>
 
@@ -88,7 +89,7 @@ void add_stall(std::string& out, const Json& status) {
   for (const auto& p : stall.at("processes")) {
     out += fmt::format("  rank {:<4} {} pid {}", p.at("rank").dump(), text(p, "host"), p.at("pid").dump());
     if (p.at("state").is_null())
-      out += ": on another host";
+      out += text(p, "host") == base::host_name() ? ": cannot be seen from here (another container?)" : ": on another host";
     else
       out += ": " + (text(p, "waits_for").empty() ? text(p, "state") : text(p, "waits_for"));
     out += "\n";

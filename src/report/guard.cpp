@@ -23,7 +23,8 @@ bool is_this_process(const Json& begin) {
   if (p == begin.end()) return false;
   const auto self = base::this_process();
   return p->value("host", "") == self.host && p->value("boot_id", "") == self.boot_id &&
-         p->value("pid", std::int64_t{0}) == self.pid && p->value("start_ticks", std::int64_t{0}) == self.start_ticks;
+         p->value("pid", std::int64_t{0}) == self.pid && p->value("start_ticks", std::int64_t{0}) == self.start_ticks &&
+         p->value("pid_namespace", self.pid_namespace) == self.pid_namespace;
 }
 
 /// True for the begin line of another task of the array that `job` is a task of.

@@ -77,6 +77,7 @@ std::int64_t Ledger::attempt_begin(const std::string& program, const Json& detai
                      {"process",
                       {{"host", self.host},
                        {"boot_id", self.boot_id},
+                       {"pid_namespace", self.pid_namespace},
                        {"pid", self.pid},
                        {"start_ticks", self.start_ticks},
                        {"job", self.job},

@@ -2,7 +2,6 @@
 #include "process_state.hpp"
 
 #include <aerie/base/host.hpp>
-#include <aerie/node/process.hpp>
 
 #include <cstdio>
 #include <cstdlib>
@@ -19,17 +18,24 @@ Life life_of_process(const Process& p) {
   const auto self = base::this_process();
   if (p.host != self.host) return Life::elsewhere;
   if (p.boot_id != self.boot_id) return Life::dead;  // the host was started again since
-  return look_at_process(p.pid, p.start_ticks) ? Life::alive : Life::dead;
+  switch (node::find({p.pid, p.start_ticks, p.pid_namespace}).sight) {
+    case node::Sight::there:
+      return Life::alive;
+    case node::Sight::gone:
+      return Life::dead;
+    case node::Sight::hidden:
+      break;
+  }
+  return Life::elsewhere;
 }
 }  // namespace
 
 Life life_of(const AttemptRecord& attempt) { return life_of_process(attempt); }
 Life life_of(const Holder& recovery) { return life_of_process(recovery); }
 
-std::optional<ProcessNow> look_at_process(std::int64_t pid, std::int64_t start_ticks) {
-  const auto process = node::look_at(pid);
-  if (!process || !process->exists() || process->start_ticks != start_ticks) return std::nullopt;
-  ProcessNow out{std::string(1, process->state), node::waits_for(pid)};
+ProcessNow what_it_does(const node::Process& process) {
+  const auto pid = process.pid;
+  ProcessNow out{std::string(1, process.state), node::waits_for(pid)};
   // The first thread may only wait for another one, which hangs in the kernel.
   std::error_code gone;
   for (const auto& task : std::filesystem::directory_iterator("/proc/" + std::to_string(pid) + "/task", gone)) {

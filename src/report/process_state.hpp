@@ -4,13 +4,15 @@
 #include <optional>
 #include <string>
 
+#include <aerie/node/process.hpp>
 #include <aerie/report/holds.hpp>
 #include <aerie/report/ledger.hpp>
 #include <aerie/report/utc.hpp>
 
 namespace aerie::report {
 
-enum class Life { alive, dead, elsewhere };  // elsewhere: it ran on another host, nothing can be said
+/// elsewhere: nothing can be said, for it ran on another host, or in a PID namespace of this one that cannot be seen from here.
+enum class Life { alive, dead, elsewhere };
 Life life_of(const AttemptRecord& attempt);
 Life life_of(const Holder& recovery);
 
@@ -18,7 +20,7 @@ struct ProcessNow {
   std::string state;      // one letter, as ps shows it
   std::string waits_for;  // "D (...) in jbd2_log_wait_commit"
 };
-/// Of a process of this host and boot; nothing when it is gone or the pid is another's by now.
-std::optional<ProcessNow> look_at_process(std::int64_t pid, std::int64_t start_ticks);
+/// Of a process that node::find() has found.
+ProcessNow what_it_does(const node::Process& process);
 
 }  // namespace aerie::report

@@ -41,6 +41,7 @@ void add_attempt(RunState& run, const Json& line) {
       a.boot_id = p->value("boot_id", "");
       a.pid = p->value("pid", std::int64_t{0});
       a.start_ticks = p->value("start_ticks", std::int64_t{0});
+      a.pid_namespace = p->value("pid_namespace", std::int64_t{0});
       a.restart_count = p->value("restart_count", 0);
     }
     run.attempts.push_back(std::move(a));
@@ -134,7 +135,7 @@ void check_types(const std::string& kind, const Json& line) {
   list("processes", [](const Json& p) {
     if (!p.is_object() || !is_text(p, "host")) return false;
     const auto number = [&](const char* key) { return !p.contains(key) || p[key].is_number_integer(); };
-    return number("rank") && number("pid") && number("start_ticks");
+    return number("rank") && number("pid") && number("start_ticks") && number("pid_namespace");
   });
   const auto boots = details.find("boot_ids");
   demand(boots == details.end() ||

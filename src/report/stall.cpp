@@ -21,7 +21,11 @@ using base::Json;
 Json ranks_of(const AttemptRecord& attempt) {
   const Json listed = attempt.begin_details.value("processes", Json{});
   if (listed.is_array() && !listed.empty()) return listed;
-  return Json::array({{{"rank", 0}, {"host", attempt.host}, {"pid", attempt.pid}, {"start_ticks", attempt.start_ticks}}});
+  return Json::array({{{"rank", 0},
+                       {"host", attempt.host},
+                       {"pid_namespace", attempt.pid_namespace},
+                       {"pid", attempt.pid},
+                       {"start_ticks", attempt.start_ticks}}});
 }
 
 Json process_json(const Json& rank, const std::string& boot_id) {
@@ -30,9 +34,13 @@ Json process_json(const Json& rank, const std::string& boot_id) {
   Json out = {{"rank", rank.value("rank", 0)}, {"host", host}, {"pid", pid}, {"state", nullptr}, {"waits_for", nullptr}};
   const auto self = base::this_process();
   if (host != self.host) return out;
-  const auto seen = boot_id == self.boot_id ? look_at_process(pid, rank.value("start_ticks", std::int64_t{0})) : std::nullopt;
-  out["state"] = seen ? seen->state : "gone";
-  if (seen && !seen->waits_for.empty()) out["waits_for"] = seen->waits_for;
+  if (boot_id != self.boot_id) return out["state"] = "gone", out;
+  const auto seen = node::find({pid, rank.value("start_ticks", std::int64_t{0}), rank.value("pid_namespace", std::int64_t{0})});
+  if (seen.sight == node::Sight::gone) out["state"] = "gone";
+  if (seen.sight != node::Sight::there) return out;
+  const auto now = what_it_does(seen.process);
+  out["state"] = now.state;
+  if (!now.waits_for.empty()) out["waits_for"] = now.waits_for;
   return out;
 }
 
@@ -54,6 +62,7 @@ std::optional<AttemptRecord> writer_at_work(const RunState& state, const Json& a
   it.boot_id = process->value("boot_id", "");
   it.pid = process->value("pid", std::int64_t{0});
   it.start_ticks = process->value("start_ticks", std::int64_t{0});
+  it.pid_namespace = process->value("pid_namespace", std::int64_t{0});
   return life_of(it) == Life::alive ? std::optional(it) : std::nullopt;
 }
 
@@ -67,7 +76,8 @@ Json how_to_look(const std::filesystem::path& run, const AttemptRecord& writer, 
   if (there == processes.end()) return nullptr;
   const auto host = there->at("host").get<std::string>();
   const auto status = fmt::format("aerie status {}", shell_word(run.string()));
-  if (writer.job.empty() || !outside.queue) return fmt::format("ssh {} {}", host, status);
+  if (writer.job.empty() || !outside.queue)  // a container of this host has a door of its own, which is not known here
+    return host == base::host_name() ? Json{} : Json(fmt::format("ssh {} {}", host, status));
   const auto* job = find_job(*outside.queue, writer.job);
   if (!job) return nullptr;
   // A task of an array is known to srun by the number of its own job only.

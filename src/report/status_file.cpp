@@ -11,7 +11,12 @@ StatusFile::StatusFile(const std::filesystem::path& run, std::int64_t attempt, d
     : path_(run / "status.json"), interval_s_(interval_s) {
   const auto self = base::this_process();
   writer_ = {{"attempt", attempt},
-             {"process", {{"host", self.host}, {"boot_id", self.boot_id}, {"pid", self.pid}, {"start_ticks", self.start_ticks}}}};
+             {"process",
+              {{"host", self.host},
+               {"boot_id", self.boot_id},
+               {"pid_namespace", self.pid_namespace},
+               {"pid", self.pid},
+               {"start_ticks", self.start_ticks}}}};
 }
 
 void StatusFile::update(const base::Json& snapshot, bool force) {

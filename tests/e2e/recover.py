@@ -5,7 +5,8 @@
 
 Real leftovers: a rank of a killed extraction that holds its leases. Then stand-ins, shells that call themselves aerie-extract, each
 like a leftover but for one mark: another start time (its pid was given again), another boot, another host, another user (needs root),
-another run, another program, an attempt that is alive, one that has only just ended, one whose Slurm job runs. GPUs are a fake NVML's.
+another run, another program, another PID namespace, an attempt that is alive, one that has only just ended, one whose Slurm job runs.
+GPUs are a fake NVML's.
 """
 import argparse
 import contextlib
@@ -31,6 +32,23 @@ with open("/proc/sys/kernel/random/boot_id", encoding="utf-8") as boot_file:
     BOOT = boot_file.read().strip()
 
 
+CONTAINER = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child=KILL"]  # as one beside us: a process table of its own
+
+
+def pid_namespace(pid="self"):
+    return os.stat(f"/proc/{pid}/ns/pid").st_ino
+
+
+def only_child(process):
+    """Of an unshare: the first process of its namespace, by the number that it has here."""
+    while process.poll() is None:
+        with open(f"/proc/{process.pid}/task/{process.pid}/children", encoding="utf-8") as f:
+            if found := f.read().split():
+                return int(found[0])
+        time.sleep(0.01)
+    raise Failed("unshare ended")
+
+
 def start_ticks(pid):
     with open(f"/proc/{pid}/stat", encoding="utf-8") as f:
         return int(f.read().rsplit(")", 1)[1].split()[19])
@@ -42,10 +60,13 @@ class Imposters:
     def __init__(self):
         self.all = []
 
-    def start(self, run, program="aerie-extract", user=None, deaf=False):
+    def start(self, run, program="aerie-extract", user=None, deaf=False, container=False):
         script = ("trap '' TERM; " if deaf else "") + "echo; while :; do sleep 0.05; done"
-        process = subprocess.Popen([program, "-c", script, "--run", run], executable="/bin/bash", stdin=subprocess.DEVNULL,
-                                   stdout=subprocess.PIPE, user=user, cwd="/", start_new_session=True)
+        words, path = [program, "-c", script, "--run", run], "/bin/bash"
+        if container:
+            words, path = [*CONTAINER, "/bin/bash", *words[1:]], None
+        process = subprocess.Popen(words, executable=path, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, user=user, cwd="/",
+                                   start_new_session=True)
         process.stdout.readline()  # its traps are set
         self.all.append(process)
         return process
@@ -75,15 +96,20 @@ class Record:
         with open(self.path, "a", encoding="utf-8") as f:
             f.write(json.dumps(line) + "\n")
 
-    def attempt(self, *pids, host=HOST, boot=BOOT, first=None, first_host=None, program="aerie-extract", job="", ticks=0, ended=None):
-        """Ranks 1.. are `pids`; rank 0 is dead unless given. `ended`: seconds ago, with code 76."""
+    def attempt(self, *pids, host=HOST, boot=BOOT, first=None, first_host=None, program="aerie-extract", job="", ticks=0, ended=None,
+                first_space=None, space=None):
+        """Ranks 1.. are `pids`; rank 0 is dead unless given, by process or (pid, start_ticks). `ended`: seconds ago, with code 76.
+        `space`, `first_space`: PID namespaces of the ranks and of rank 0; as an older program wrote it without."""
         self.number += 1
-        pid, begun = (first.pid, start_ticks(first.pid)) if first else self.dead
-        ranks = [{"rank": 0, "host": first_host or host, "pid": pid, "start_ticks": begun}]
-        ranks += [{"rank": i, "host": host, "pid": p.pid, "start_ticks": start_ticks(p.pid) + ticks} for i, p in enumerate(pids, 1)]
+        pid, begun = first if isinstance(first, tuple) else (first.pid, start_ticks(first.pid)) if first else self.dead
+        mine = {} if first_space is None else {"pid_namespace": first_space}
+        theirs = {} if space is None else {"pid_namespace": space}
+        ranks = [{"rank": 0, "host": first_host or host, "pid": pid, "start_ticks": begun} | mine]
+        ranks += [{"rank": i, "host": host, "pid": p.pid, "start_ticks": start_ticks(p.pid) + ticks} | theirs
+                  for i, p in enumerate(pids, 1)]
         self.append(time=utc(3600), kind="attempt", event="begin", number=self.number, program=program, version="a test", details={
             "ranks": len(ranks), "hosts": [r["host"] for r in ranks], "boot_ids": {host: boot}, "processes": ranks},
-            process={"host": first_host or host, "boot_id": boot, "pid": pid, "start_ticks": begun, "job": job, "restart_count": 0})
+            process={"host": first_host or host, "boot_id": boot, "pid": pid, "start_ticks": begun, "job": job, "restart_count": 0} | mine)
         if ended is not None:
             self.append(time=utc(ended), kind="attempt", event="end", number=self.number, program=program, exit_code=76, reason="a test",
                         details={})
@@ -223,6 +249,62 @@ def nothing_else(lab, recover, imposters):
     check(len(evidence["rebooted_since"]) == 1 and "this host was started again since" in text, text)
     check("elsewhere: looked at when a job starts there" in text, text)
     return "another user skipped: needs root" if skipped else None
+
+
+def another_namespace(lab, recover, imposters):
+    """What lives in a container beside us is neither gone because its number is free here, nor the one that has its number here."""
+    if subprocess.run([*CONTAINER, "true"], capture_output=True, check=False).returncode != 0:
+        return "skipped: PID namespaces are not permitted here"
+    run = recover.prepared("namespaces")
+    record, here = Record(run), pid_namespace()
+    first = only_child(imposters.start(run, container=True))  # rank 0: alive, and 1 in its own namespace
+    mark, there = (1, start_ticks(first)), pid_namespace(first)
+    check(there != here, "unshare made no namespace")
+    safe = {name: imposters.start(run) for name in ("rank 0 in a container", "its number here")}
+    hidden = [record.attempt(safe["rank 0 in a container"], first=mark, first_space=there, space=here)]
+    record.attempt(safe["its number here"], ended=60, space=there)
+    left = imposters.start(run)
+    record.attempt(left, first_space=here, space=here)  # the control: rank 0 is gone from this namespace
+    text = recover(run, "--grace", "0.5")
+    left.wait(5)
+    for name, p in safe.items():
+        check(p.poll() is None, f"the process with the mark '{name}' was ended:\n{text}")
+    evidence = last_evidence(run, "clear")
+    check([e["pid"] for e in evidence["ended"]] == [left.pid] and evidence["hidden"] == hidden, evidence)
+    check(f"attempt {hidden[0]}: ranks of it on this host cannot be seen from here" in text, text)
+    outcome = {a["number"]: a for a in json.loads(lab.call("status", run, "--json"))["attempts"]}
+    check(outcome[hidden[0]]["outcome"] == "unknown", outcome[hidden[0]])
+    # From inside a container: the leftovers outside are not found, and not taken for gone.
+    outside = imposters.start(run)
+    number = record.attempt(outside, first=outside, first_space=here, space=here)
+    done = subprocess.run([*CONTAINER, lab.aerie, "recover", run], env=lab.env, capture_output=True, text=True, timeout=60,
+                          stdin=subprocess.DEVNULL, check=False)
+    check(done.returncode == 0 and f"attempt {number}: ranks of it" in done.stdout and outside.poll() is None, done.stdout + done.stderr)
+    return live_in_a_container(lab, recover)
+
+
+def live_in_a_container(lab, recover):
+    """A real program there: its lines tell its namespace, status does not call it dead, its lock says where its number counts."""
+    run = recover.prepared("container")
+    extract = os.path.join(os.path.dirname(lab.aerie), "aerie-extract")
+    with open(run + ".log", "w", encoding="utf-8") as log:
+        process = subprocess.Popen([*CONTAINER, extract, "--run", run], env=dict(lab.env, AERIE_FAULT="file.fdatasync:0:3:stall"),
+                                   stdout=log, stderr=log, stdin=subprocess.DEVNULL, start_new_session=True)
+    try:
+        while "stalls" not in open(run + ".log", encoding="utf-8").read():
+            check(process.poll() is None, "the extraction ended")
+            time.sleep(0.05)
+        there = pid_namespace(only_child(process))
+        with open(os.path.join(run, "ledger.jsonl"), encoding="utf-8") as f:
+            begin = [json.loads(line) for line in f if '"begin"' in line][-1]
+        check(begin["process"].get("pid_namespace") == there, begin["process"])
+        check([p.get("pid_namespace") for p in begin["details"]["processes"]] == [there], begin["details"]["processes"])
+        attempt = json.loads(lab.call("status", run, "--json"))["attempts"][-1]
+        check(attempt["outcome"] == "unknown" and "another PID namespace of this host" in json.dumps(attempt), attempt)
+        text = recover(run, expect=78)
+        check(f"pid {begin['process']['pid']} in PID namespace {there}" in text and process.poll() is None, text)
+    finally:
+        end_session(process)
 
 
 def by_slurm(lab, recover, imposters):
@@ -393,7 +475,7 @@ def main():
             if shutil.which(name):
                 lab.env["SLURM_CONF"] = "/dev/null"
         recover = Recover(lab, os.path.abspath(args.nvml))
-        for case in (real_leftover, nothing_else, by_slurm, held_jobs, refused_leaves_no_trace, damaged_parts, hostile_record,
+        for case in (real_leftover, nothing_else, another_namespace, by_slurm, held_jobs, refused_leaves_no_trace, damaged_parts, hostile_record,
                      foreign):
             imposters = Imposters()
             began = time.monotonic()

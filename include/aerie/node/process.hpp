@@ -24,8 +24,23 @@ struct Process {
   bool exists() const { return state != 'Z' && state != 'X'; }  // more than an exit code
 };
 
-/// Nothing when there is no such process. Zombies are shown, with state 'Z'.
+/// Of this PID namespace. Nothing when there is no such process. Zombies are shown, with state 'Z'.
 std::optional<Process> look_at(std::int64_t pid);
+/// A process as a record names it, of this host and boot.
+struct Recorded {
+  std::int64_t pid = 0, start_ticks = 0;
+  std::int64_t pid_namespace = 0;  // as in base::ProcessIdentity; 0: an older record, taken for this namespace
+};
+/// hidden: it may live or not. It was in another PID namespace (a container beside us), where its number is nobody's or somebody
+/// else's here; or /proc does not show what has its number (hidepid, a /proc of another namespace).
+enum class Sight { there, gone, hidden };
+struct Found {
+  Sight sight = Sight::hidden;
+  Process process;  // when it is there
+};
+/// Is that process alive? Only `gone` says that it is not: its number is free, or another's by now, or it has ended unreaped.
+Found find(const Recorded& recorded);
+
 /// All of this PID namespace, by pid.
 std::vector<Process> all_processes();
 
@@ -48,11 +63,16 @@ std::string run_directory_of(const Process& process);
 /// Paths of the files it has open, sorted, each once; empty where that may not be seen.
 std::vector<std::string> open_files(std::int64_t pid);
 
-enum class Ending { ended, killed, gone, survived };
-/// TERM, and KILL when it is still there after `grace_s`; returns when it has gone (ended, killed), when it was not there any
-/// more (gone: its pid is free or somebody else's), or when it outlived even KILL for 10 s (survived: it hangs in the kernel).
-/// The identity is looked at after a handle is open, so that a recycled pid cannot be met. Throws IoError where a signal is
-/// refused.
-Ending end_process(std::int64_t pid, std::int64_t start_ticks, double grace_s);
+/// ended, killed: by TERM, by KILL. gone: it was not there any more, its pid is free or somebody else's. survived: it outlived
+/// even KILL for 10 s, for it hangs in the kernel. refused: a signal was.
+enum class Ending { ended, killed, gone, survived, refused };
+struct End {
+  Ending ending = Ending::gone;
+  std::string why;  // of a refusal
+};
+/// How each of `processes` (pid and start_ticks count) ended. All get TERM at once, and those that are left after one common
+/// `grace_s` KILL: however many are deaf, it takes no longer than for one. Each identity is looked at after a handle is open,
+/// so that a recycled pid cannot be met.
+std::vector<End> end_processes(const std::vector<Process>& processes, double grace_s);
 
 }  // namespace aerie::node

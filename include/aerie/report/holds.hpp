@@ -16,7 +16,7 @@ inline constexpr std::string_view jobs_held = "jobs-held", jobs_let_go = "jobs-l
 /// A recovery that holds jobs.
 struct Holder {
   std::string since, host, boot_id;
-  std::int64_t pid = 0, start_ticks = 0;
+  std::int64_t pid = 0, start_ticks = 0, pid_namespace = 0;
 };
 /// By job, "12", or "12_3" for a task of an array; one that was let go since is not there, nor its array as a whole.
 using Holds = std::map<std::string, Holder>;

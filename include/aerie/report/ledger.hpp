@@ -74,6 +74,7 @@ struct AttemptRecord {
   std::string reason, boot_id;
   int restart_count = 0;  // of the Slurm job
   std::int64_t pid = 0, start_ticks = 0;
+  std::int64_t pid_namespace = 0;  // 0: not recorded
   bool progress = false;
   base::Json begin_details, end_details;
 };

@@ -95,6 +95,10 @@ class Recovery {
     std::vector<std::string> said;
     for (const auto n : left_.rebooted)
       said.push_back(fmt::format("attempt {}: this host was started again since: nothing of it is left", n));
+    for (const auto n : left_.hidden)
+      said.push_back(fmt::format(
+          "attempt {}: ranks of it on this host cannot be seen from here (another container?): they may be alive; look there",
+          n));
     for (const auto& f : left_.found)
       said.push_back(fmt::format("process {} of attempt {}, {} rank {} ({}){}{}", f.process.pid, f.attempt, f.program, f.rank,
                                  f.why_over, f.holds.empty() ? "" : fmt::format(", holds {}", fmt::join(f.holds, ", ")),
@@ -104,16 +108,23 @@ class Recovery {
     Json evidence{{"host", found_.evidence.at("host")},
                   {"boot_id", found_.evidence.at("boot_id")},
                   {"rebooted_since", left_.rebooted},
+                  {"hidden", left_.hidden},
                   {"ended", Json::array()},
                   {"spared", Json::array()},
                   {"foreign", Json::array()},
                   {"foreign_ended", Json::array()}};
-    if (!o_.dry_run) evidence["ended"] = end_leftovers(left_.found, o_.grace_s);
+    const auto words = o_.dry_run ? std::vector<std::string>() : end_all(chosen);
+    for (std::size_t i = 0; !o_.dry_run && i < left_.found.size(); ++i)
+      evidence["ended"].push_back(ended_json(left_.found[i], words[i]));
     for (const auto& e : evidence["ended"])
       said.push_back(fmt::format("process {}: {}", e.at("pid").get<std::int64_t>(), e.at("how").get<std::string>()));
     for (const auto& s : left_.spared)
       evidence["spared"].push_back({{"pid", s.process.pid}, {"command", s.process.command}, {"why", s.why}});
-    for (const auto& s : strangers_) end_or_name(s, chosen.contains(s.process.pid), said, evidence);
+    auto word = words.begin() + (o_.dry_run ? 0 : static_cast<std::ptrdiff_t>(left_.found.size()));
+    for (const auto& s : strangers_) {
+      const bool meant = chosen.contains(s.process.pid);
+      name(s, meant, meant && !o_.dry_run ? *word++ : "", said, evidence);
+    }
     evidence["gpus"] = memory_now();
     if (said.empty())
       said.push_back(fmt::format("{}: nothing of this run is left running; {}", base::host_name(),
@@ -138,11 +149,19 @@ class Recovery {
                                 "`aerie recover --dry-run` lists them");
     return {o_.foreign.begin(), o_.foreign.end()};
   }
-  void end_or_name(const Stranger& s, bool chosen, std::vector<std::string>& said, Json& evidence) const {
+  /// The leftovers, then the chosen of the strangers, in one go: how each ended.
+  std::vector<std::string> end_all(const std::set<std::int64_t>& chosen) const {
+    std::vector<node::Process> processes;
+    for (const auto& f : left_.found) processes.push_back(f.process);
+    for (const auto& s : strangers_)
+      if (chosen.contains(s.process.pid)) processes.push_back(s.process);
+    return try_to_end(processes, o_.grace_s);
+  }
+  /// `how` it ended; empty when it was not to be.
+  void name(const Stranger& s, bool chosen, const std::string& how, std::vector<std::string>& said, Json& evidence) const {
     said.push_back(fmt::format("foreign: {}{}", describe(s), chosen ? o_.dry_run ? "; would be ended" : "" : "; left alone"));
     auto line = to_json(s);
-    if (!chosen || o_.dry_run) return void(evidence["foreign"].push_back(std::move(line)));
-    const auto how = try_to_end(s.process, o_.grace_s);
+    if (how.empty()) return void(evidence["foreign"].push_back(std::move(line)));
     line["how"] = how;
     said.push_back(fmt::format("foreign process {}: {}", s.process.pid, how));
     evidence["foreign_ended"].push_back(std::move(line));
@@ -218,7 +237,7 @@ int command_recover(int argc, char** argv) {
       "aerie recover");
   Options o;
   app.add_option("RUN,--run", o.run, "the run directory")->required();
-  app.add_flag("--dry-run", o.dry_run, "only say what would be done");
+  app.add_flag("--dry-run", o.dry_run, "only say what would be done; reads records, no checksums");
   auto* submit = app.add_flag("--submit", o.submit, "go on with `aerie submit`");
   app.add_flag("--resume", o.resume, "go on with `aerie run`, on this machine")->excludes(submit);
   app.add_option("--site", o.site, "with --submit: the site's settings")->needs(submit);

@@ -135,7 +135,11 @@ void HeldJobs::record(std::string_view what, const std::vector<std::string>& job
   const auto self = base::this_process();
   base::Json details{{"jobs", jobs}};
   if (what == report::jobs_held)
-    details["process"] = {{"host", self.host}, {"boot_id", self.boot_id}, {"pid", self.pid}, {"start_ticks", self.start_ticks}};
+    details["process"] = {{"host", self.host},
+                          {"boot_id", self.boot_id},
+                          {"pid_namespace", self.pid_namespace},
+                          {"pid", self.pid},
+                          {"start_ticks", self.start_ticks}};
   ledger_.evidence(std::string(what), details);
 }
 

@@ -65,6 +65,7 @@ TEST_P(Wrapper, records_configuration_and_attempt) {
     const auto& p = details["processes"][static_cast<std::size_t>(r)];
     EXPECT_EQ(p.at("rank"), r);
     EXPECT_EQ(p.at("host"), base::host_name());
+    EXPECT_EQ(p.at("pid_namespace"), base::own_pid_namespace());
     EXPECT_GT(p.at("start_ticks").get<std::int64_t>(), 0);
     pids.insert(p.at("pid").get<std::int64_t>());
   }

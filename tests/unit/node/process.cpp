@@ -6,11 +6,14 @@
 #include <chrono>
 #include <cmath>
 #include <csignal>
+#include <deque>
 #include <fstream>
 #include <functional>
 #include <thread>
 
 #include <gtest/gtest.h>
+#include <sched.h>
+#include <sys/mount.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -86,7 +89,7 @@ TEST(Process, ZombieIsNotThere) {
   for (int i = 0; i < 200 && !((p = node::look_at(pid)) && p->state == 'Z'); ++i) std::this_thread::sleep_for(10ms);
   ASSERT_TRUE(p);
   EXPECT_FALSE(p->exists());
-  EXPECT_EQ(node::end_process(pid, p->start_ticks, 1), node::Ending::gone);
+  EXPECT_EQ(node::end_processes({*p}, 1).at(0).ending, node::Ending::gone);
   ::waitpid(pid, nullptr, 0);
 }
 TEST(Process, NameWithBracketsAndSpaces) {
@@ -192,35 +195,147 @@ TEST_F(RunDirectory, OfNone) {
   EXPECT_EQ(of("aerie-train", {}), "");
 }
 
+node::Process named(std::int64_t pid, std::int64_t start_ticks) {
+  node::Process p;
+  p.pid = pid, p.start_ticks = start_ticks;
+  return p;
+}
+node::Ending end_one(std::int64_t pid, std::int64_t start_ticks, double grace_s) {
+  return node::end_processes({named(pid, start_ticks)}, grace_s).at(0).ending;
+}
 TEST(EndProcess, Term) {
   Child child("echo ready; " + loops);
-  EXPECT_EQ(node::end_process(child.pid(), child.ticks(), 10), node::Ending::ended);
+  EXPECT_EQ(end_one(child.pid(), child.ticks(), 10), node::Ending::ended);
   EXPECT_EQ(child.wait(), SIGTERM);
 }
 TEST(EndProcess, KillWhenTermIsIgnored) {
   Child child("trap '' TERM; echo ready; " + loops);
-  EXPECT_EQ(node::end_process(child.pid(), child.ticks(), 0.2), node::Ending::killed);
+  EXPECT_EQ(end_one(child.pid(), child.ticks(), 0.2), node::Ending::killed);
   EXPECT_EQ(child.wait(), SIGKILL);
 }
 TEST(EndProcess, OneThatIsStopped) {
   Child child("echo ready; " + loops);
   ::kill(child.pid(), SIGSTOP);
-  EXPECT_EQ(node::end_process(child.pid(), child.ticks(), 10), node::Ending::ended);
+  EXPECT_EQ(end_one(child.pid(), child.ticks(), 10), node::Ending::ended);
   EXPECT_EQ(child.wait(), SIGTERM);
 }
 TEST(EndProcess, RecycledPidIsLeftAlone) {
   Child child("echo ready; " + loops);
   for (const auto wrong : {child.ticks() - 1, child.ticks() + 1, std::int64_t{0}})
-    EXPECT_EQ(node::end_process(child.pid(), wrong, 0.1), node::Ending::gone);
+    EXPECT_EQ(end_one(child.pid(), wrong, 0.1), node::Ending::gone);
   EXPECT_TRUE(child.alive());
 }
 TEST(EndProcess, NoNumberIsNoGrace) {
   Child child("trap '' TERM; echo ready; " + loops);
-  EXPECT_EQ(node::end_process(child.pid(), child.ticks(), std::nan("")), node::Ending::killed);
+  EXPECT_EQ(end_one(child.pid(), child.ticks(), std::nan("")), node::Ending::killed);
 }
 TEST(EndProcess, NoSuchProcess) {
-  EXPECT_EQ(node::end_process(1 << 30, 1, 0.1), node::Ending::gone);
-  EXPECT_EQ(node::end_process(0, 1, 0.1), node::Ending::gone);
-  EXPECT_EQ(node::end_process(-1, 1, 0.1), node::Ending::gone);
+  EXPECT_EQ(end_one(1 << 30, 1, 0.1), node::Ending::gone);
+  EXPECT_EQ(end_one(0, 1, 0.1), node::Ending::gone);
+  EXPECT_EQ(end_one(-1, 1, 0.1), node::Ending::gone);
+  EXPECT_TRUE(node::end_processes({}, 10).empty());
+}
+TEST(EndProcess, ManyShareOneGrace) {
+  constexpr double grace_s = 1;
+  std::deque<Child> deaf;
+  std::vector<node::Process> all;
+  for (int i = 0; i < 4; ++i) {
+    deaf.emplace_back("trap '' TERM; echo ready; " + loops);
+    all.push_back(named(deaf.back().pid(), deaf.back().ticks()));
+  }
+  Child willing("echo ready; " + loops), recycled("echo ready; " + loops);
+  all.insert(all.begin() + 1, named(willing.pid(), willing.ticks()));
+  all.push_back(named(recycled.pid(), recycled.ticks() + 1));
+  const auto began = std::chrono::steady_clock::now();
+  const auto ends = node::end_processes(all, grace_s);
+  const double took = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
+  EXPECT_GE(took, grace_s) << "the deaf had their grace";
+  EXPECT_LT(took, 2 * grace_s) << "and all had the same one";
+  using E = node::Ending;
+  const std::vector<E> expected{E::killed, E::ended, E::killed, E::killed, E::killed, E::gone};
+  for (std::size_t i = 0; i < expected.size(); ++i) EXPECT_EQ(ends.at(i).ending, expected[i]) << i;
+  for (auto& d : deaf) EXPECT_EQ(d.wait(), SIGKILL);
+  EXPECT_EQ(willing.wait(), SIGTERM) << "not made to wait for the deaf, and not killed with them";
+  EXPECT_TRUE(recycled.alive());
+}
+TEST(EndProcess, ARefusalIsOfOneAlone) {
+  if (::geteuid() != 0) GTEST_SKIP() << "needs root: to become somebody who may not";
+  Child ours("echo ready; " + loops), theirs("echo ready; " + loops);
+  const std::vector<node::Process> both{named(ours.pid(), ours.ticks()), named(theirs.pid(), theirs.ticks())};
+  int ends[2];
+  ASSERT_EQ(::pipe(ends), 0);
+  const auto other = ::fork();
+  if (other == 0) {  // nobody's right reaches neither of them
+    if (::setgid(65534) != 0 || ::setuid(65534) != 0) ::_exit(1);
+    const auto e = node::end_processes(both, 0.1);
+    const char said[2] = {static_cast<char>('0' + static_cast<int>(e[0].ending)), e[1].why.empty() ? '-' : 'w'};
+    ::_exit(::write(ends[1], said, 2) == 2 ? 0 : 1);
+  }
+  char said[2] = {};
+  EXPECT_EQ(::read(ends[0], said, 2), 2);
+  ::waitpid(other, nullptr, 0);
+  ::close(ends[0]), ::close(ends[1]);
+  EXPECT_EQ(said[0], '0' + static_cast<int>(node::Ending::refused));
+  EXPECT_EQ(said[1], 'w') << "a refusal says why";
+  EXPECT_TRUE(ours.alive() && theirs.alive());
+}
+
+TEST(Find, ThereGoneHidden) {
+  const auto self = base::this_process();
+  Child child("echo ready; " + loops);
+  const auto sight = [&](std::int64_t ticks, std::int64_t space) { return node::find({child.pid(), ticks, space}).sight; };
+  EXPECT_GT(self.pid_namespace, 0);
+  EXPECT_EQ(sight(child.ticks(), self.pid_namespace), node::Sight::there);
+  EXPECT_EQ(sight(child.ticks(), 0), node::Sight::there) << "an older record";
+  EXPECT_EQ(sight(child.ticks() + 1, self.pid_namespace), node::Sight::gone) << "the pid is another's by now";
+  EXPECT_EQ(sight(child.ticks(), self.pid_namespace + 1), node::Sight::hidden) << "another container's";
+  EXPECT_EQ(node::find({1 << 30, 1, self.pid_namespace}).sight, node::Sight::gone);
+  EXPECT_EQ(node::find({1 << 30, 1, self.pid_namespace + 1}).sight, node::Sight::hidden);
+  EXPECT_EQ(node::find({0, 1, 0}).sight, node::Sight::gone);
+}
+/// What a process inside new namespaces sees of `outside`: two letters, of a record with and one without its namespace.
+std::string seen_from(int namespaces, const node::Recorded& outside, const char* mount_type, const char* options) {
+  int ends[2];
+  if (::pipe(ends) != 0) return "pipe";
+  const auto first = ::fork();
+  if (first == 0) {
+    if (::unshare(namespaces) != 0) ::_exit(::write(ends[1], "skip", 4) == 4 ? 0 : 1);
+    const auto second = ::fork();  // the first of a new PID namespace is a child
+    if (second == 0) {
+      if (mount_type && (::mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0 ||
+                         ::mount("proc", "/proc", mount_type, 0, options) != 0))
+        ::_exit(::write(ends[1], "skip", 4) == 4 ? 0 : 1);
+      if (options && (::setgid(65534) != 0 || ::setuid(65534) != 0)) ::_exit(1);
+      auto old = outside;
+      old.pid_namespace = 0;
+      const auto letter = [](node::Sight s) { return "tgh"[static_cast<int>(s)]; };
+      const char said[2] = {letter(node::find(outside).sight), letter(node::find(old).sight)};
+      ::_exit(::write(ends[1], said, 2) == 2 ? 0 : 1);
+    }
+    ::waitpid(second, nullptr, 0);
+    ::_exit(0);
+  }
+  ::close(ends[1]);
+  char text[5] = {};
+  const auto n = ::read(ends[0], text, 4);
+  ::close(ends[0]);
+  ::waitpid(first, nullptr, 0);
+  return std::string(text, static_cast<std::size_t>(std::max<ssize_t>(0, n)));
+}
+TEST(Find, FromAnotherNamespace) {
+  Child child("echo ready; " + loops);
+  const node::Recorded it{child.pid(), child.ticks(), base::own_pid_namespace()};
+  const auto from_container = seen_from(CLONE_NEWPID | CLONE_NEWNS, it, "proc", nullptr);
+  if (from_container == "skip") GTEST_SKIP() << "namespaces are not permitted here";
+  EXPECT_EQ(from_container, "hg") << "without its namespace in the record it looks gone, which it is not";
+  // With the /proc of the namespace before, our numbers and its are two things: nothing can be said at all.
+  EXPECT_EQ(seen_from(CLONE_NEWPID | CLONE_NEWNS, it, nullptr, nullptr), "hh");
+}
+TEST(Find, AProcThatHidesOthersProcesses) {
+  Child child("echo ready; " + loops);  // root's, looked for by nobody
+  const node::Recorded it{child.pid(), child.ticks(), base::own_pid_namespace()};
+  const auto seen = seen_from(CLONE_NEWNS, it, "proc", "hidepid=2");
+  if (seen == "skip") GTEST_SKIP() << "namespaces or mounts are not permitted here";
+  EXPECT_EQ(seen, "hh");
 }
 }  // namespace

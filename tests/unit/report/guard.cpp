@@ -112,3 +112,16 @@ TEST(Guard, TasksOfOneArrayDoNotCountForEachOther) {
   EXPECT_EQ(count("1_2"), 5);
   EXPECT_EQ(count(""), 5);
 }
+TEST(Guard, ATwinInAnotherContainerIsNotTheCaller) {
+  aerie::test::TempDir run;
+  report::Ledger ledger(run.path());
+  ledger.attempt_begin("aerie-train", {});
+  auto lines = ledger.read();
+  const auto count = [&] { return report::attempts_without_progress(lines, "aerie-train"); };
+  EXPECT_EQ(count(), 0) << "the caller's own, which has not ended";
+  auto& process = lines[0]["process"];
+  process["pid_namespace"] = process["pid_namespace"].get<std::int64_t>() + 1;  // its pid and start time are the same by chance
+  EXPECT_EQ(count(), 1);
+  process.erase("pid_namespace");  // an older program's
+  EXPECT_EQ(count(), 0);
+}

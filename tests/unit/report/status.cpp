@@ -203,6 +203,30 @@ TEST(Status, RecycledPidIsNotTakenForAlive) {
   }
 }
 
+TEST(Status, NothingIsConcludedAboutAnotherPidNamespace) {
+  aerie::test::TempDir run;
+  Ledger(run.path()).attempt_begin("aerie-train", {});
+  const auto line = base::read_json_lines(run / "ledger.jsonl").at(0);
+  const auto outcome = [&](std::int64_t pid, const Json& space, int again = 0) {
+    auto first = line, second = line;
+    first["process"]["pid"] = pid;
+    first["process"]["pid_namespace"] = space;
+    second["number"] = 2;
+    std::ofstream(run / "ledger.jsonl") << first.dump() << "\n" << (again ? second.dump() + "\n" : "");
+    return report::build_status(run.path(), nullptr, nullptr).at("attempts")[0];
+  };
+  const auto here = base::own_pid_namespace();
+  EXPECT_EQ(line.at("process").at("pid_namespace"), here);
+  EXPECT_EQ(outcome(::getpid(), here).at("outcome"), "running");
+  EXPECT_EQ(outcome(1 << 30, here).at("outcome"), "died");
+  for (const std::int64_t pid : {::getpid(), 1 << 30}) {  // its number is somebody's here, or nobody's
+    const auto a = outcome(pid, here + 1);
+    EXPECT_EQ(a.at("outcome"), "unknown");
+    EXPECT_NE(a.at("explanation").get<std::string>().find("another PID namespace of this host"), std::string::npos) << a;
+    EXPECT_EQ(outcome(pid, here + 1, true).at("outcome"), "unknown") << "one that begins here says nothing about it";
+  }
+}
+
 TEST(Status, NextCommandFollowsTheState) {
   aerie::test::TempDir run;
   const std::string dir = run.path().string();
@@ -321,10 +345,15 @@ TEST(Status, WhoHoldsAJobIsTold) {
   Ledger ledger(run.path());
   ledger.submitted({{"jobs", {{{"phase", "extract"}, {"job", "41"}}, {{"phase", "train"}, {"job", "42"}}}}});
   const auto self = aerie::base::this_process();
-  const auto hold = [&](const Json& jobs, const std::string& host, const std::string& boot) {
-    ledger.evidence(
-        "jobs-held",
-        {{"jobs", jobs}, {"process", {{"host", host}, {"boot_id", boot}, {"pid", self.pid}, {"start_ticks", self.start_ticks}}}});
+  const auto hold = [&](const Json& jobs, const std::string& host, const std::string& boot, std::int64_t start_ticks,
+                        std::int64_t pid_namespace) {
+    ledger.evidence("jobs-held", {{"jobs", jobs},
+                                  {"process",
+                                   {{"host", host},
+                                    {"boot_id", boot},
+                                    {"pid_namespace", pid_namespace},
+                                    {"pid", self.pid},
+                                    {"start_ticks", start_ticks}}}});
   };
   report::Outside outside;
   const auto held = [&](const std::string& first, const std::string& second) {
@@ -337,14 +366,18 @@ TEST(Status, WhoHoldsAJobIsTold) {
   const auto recover = fmt::format("aerie recover {} --submit", run.path().string());
   EXPECT_EQ(held("", ""), (Json{nullptr, nullptr, "squeue -j 41,42"}));
   EXPECT_EQ(held("JobHeldUser", "JobHeldAdmin"), (Json{"person", "person", "scontrol release 41"}));
-  hold({"41"}, self.host, "before");  // this host was started again since
+  hold({"41"}, self.host, "before", self.start_ticks, self.pid_namespace);  // this host was started again since
   EXPECT_EQ(held("JobHeldUser", ""), (Json{"ended-recovery", nullptr, recover}));
   EXPECT_EQ(held("", "JobHeldUser"), (Json{nullptr, "person", "squeue -j 41,42"})) << "the first goes on";
-  hold({"41_3", "42"}, "elsewhere", "");
+  hold({"41_3", "42"}, "elsewhere", "", self.start_ticks, self.pid_namespace);
   EXPECT_EQ(held("JobHeldAdmin", "JobHeldUser"), (Json{"recovery", "recovery", "squeue -j 41,42"}));
   ledger.evidence("jobs-let-go", {{"jobs", {"41_3"}}});  // and the array as a whole is no longer held
   EXPECT_EQ(held("JobHeldUser", "JobHeldUser"), (Json{"person", "recovery", "scontrol release 41"}));
-  hold({"41"}, self.host, self.boot_id);
+  hold({"41"}, self.host, self.boot_id, self.start_ticks, self.pid_namespace);
+  EXPECT_EQ(held("JobHeldUser", ""), (Json{"recovery", nullptr, "squeue -j 41,42"}));
+  hold({"41"}, self.host, self.boot_id, self.start_ticks + 1, self.pid_namespace);  // its pid is somebody else's
+  EXPECT_EQ(held("JobHeldUser", ""), (Json{"ended-recovery", nullptr, recover}));
+  hold({"41"}, self.host, self.boot_id, self.start_ticks + 1, self.pid_namespace + 1);  // in a container: it cannot be seen
   EXPECT_EQ(held("JobHeldUser", ""), (Json{"recovery", nullptr, "squeue -j 41,42"}));
   ledger.evidence("jobs-held", {{"jobs", 5}});
   EXPECT_NE(report::build_status(run.path(), nullptr, nullptr, outside).at("problems").dump().find("ledger: record"),
@@ -384,12 +417,13 @@ TEST(Status, StalledSaysWhoAndWhatItWaitsFor) {
   aerie::test::TempDir run;
   Sleeper stalled(run.path(), "aerie-extract");
   const auto self = base::this_process();
-  // As the wrapper lists the ranks: this one, one that has gone, one elsewhere.
+  // As the wrapper lists the ranks: this one, one that has gone, one elsewhere, one in a container beside us.
   auto lines = base::read_json_lines(run / "ledger.jsonl");
   lines[0]["details"]["processes"] = {
       {{"rank", 0}, {"host", self.host}, {"pid", stalled.pid}, {"start_ticks", lines[0]["process"]["start_ticks"]}},
       {{"rank", 1}, {"host", self.host}, {"pid", stalled.pid}, {"start_ticks", 1}},
-      {{"rank", 2}, {"host", "no-such-host"}, {"pid", 7}, {"start_ticks", 7}}};
+      {{"rank", 2}, {"host", "no-such-host"}, {"pid", 7}, {"start_ticks", 7}},
+      {{"rank", 3}, {"host", self.host}, {"pid_namespace", self.pid_namespace + 1}, {"pid", 9}, {"start_ticks", 9}}};
   std::ofstream(run / "ledger.jsonl") << lines[0].dump() << "\n";
   const auto snapshot = [&](std::int64_t attempt, double silent, const Json& median) {
     report::StatusFile(run.path(), attempt)
@@ -407,18 +441,18 @@ TEST(Status, StalledSaysWhoAndWhatItWaitsFor) {
   EXPECT_EQ(stall.at("attempt"), 1);
   EXPECT_EQ(stall.at("limit_s"), 100);
   EXPECT_NEAR(stall.at("silent_s").get<double>(), 110, 5);
-  ASSERT_EQ(stall.at("processes").size(), 3U);
+  ASSERT_EQ(stall.at("processes").size(), 4U);
   EXPECT_EQ(stall.at("processes")[0].at("state"), "S");
   std::string kernel;
   std::ifstream("/proc/self/wchan") >> kernel;
   const auto waits = stall.at("processes")[0].at("waits_for").get<std::string>();
   EXPECT_NE(waits.find(kernel.empty() ? "S" : "S (sleeping) in "), std::string::npos) << waits;
   EXPECT_EQ(stall.at("processes")[1].at("state"), "gone") << "the pid is another's by now";
-  EXPECT_TRUE(stall.at("processes")[2].at("state").is_null());
+  for (const int out_of_sight : {2, 3}) EXPECT_TRUE(stall.at("processes")[out_of_sight].at("state").is_null());
   EXPECT_EQ(stall.at("look"), "ssh no-such-host aerie status " + run.path().string());
   const auto text = report::format_status(status);
   for (const auto& part : {std::string("STALLED    extract: nothing was committed for 1m5"), std::string("usual is every 10s"),
-                           waits, std::string("pid 7: on another host")})
+                           waits, std::string("pid 7: on another host"), std::string("pid 9: cannot be seen from here")})
     EXPECT_NE(text.find(part), std::string::npos) << part << "\n" << text;
   EXPECT_NE(status.at("next").at("why").get<std::string>().find("STALLED"), std::string::npos);
 
