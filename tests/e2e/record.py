@@ -44,6 +44,15 @@ def phase(status, name):
     return next(p for p in status["phases"] if p["phase"] == name)
 
 
+def lives(pid):
+    """As the program sees it: one that waits to be reaped has gone."""
+    try:
+        with open(f"/proc/{pid}/stat", encoding="utf-8") as f:
+            return f.read().rpartition(")")[2].split()[0] not in "ZX"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
 def stalled(lab, record):
     run = lab.init("stalled")
     lab.call("run", run, "--to", "prepare")
@@ -77,7 +86,7 @@ def stalled(lab, record):
     finally:
         end_session(process)
     deadline = time.monotonic() + 20  # a killed process may take a moment to go
-    while any(os.path.exists(f"/proc/{pid}/exe") for pid in ranks) and time.monotonic() < deadline:
+    while any(map(lives, ranks)) and time.monotonic() < deadline:
         time.sleep(0.05)
     status = record.look(run)
     check(not status["stalled"] and status["attempts"][-1]["outcome"] == "died", f"after the kill: {status['attempts'][-1]}")
