@@ -159,7 +159,7 @@ class Watch {
       const std::lock_guard lock(mutex_);
       if (limit_s_ <= 0 || std::chrono::duration<double>(std::chrono::steady_clock::now() - since_).count() < limit_s_) continue;
       base::log_error(fmt::format(
-          "preflight: {} did not end in {:.0f} s on {}: the network, a disk or a GPU hangs (exclude nodes until it ends; "
+          "preflight: {} did not end in {:.0f} s, seen on {}: the network, a disk or a GPU hangs (exclude nodes until it ends; "
           "AERIE_CHECK_LIMIT_SECONDS sets the limit)",
           doing_, limit_s_, base::host_name()));
       ::_exit(static_cast<int>(base::ExitCode::preflight));

@@ -43,6 +43,13 @@ CommandEnd capture_output(const std::vector<std::string>& words, bool with_stder
   return end;
 }
 
+namespace {
+/// JobHeldUser, JobHeldAdmin, JobHoldMaxRequeue, "job requeued in held state", "launch failed requeued held" ...
+bool is_hold(const std::string& reason) {
+  return reason.find("eld") != std::string::npos || reason.find("Hold") != std::string::npos;
+}
+}  // namespace
+
 std::optional<Queue> jobs_in_queue(const report::RunState& state) {
   std::set<std::string> ids;
   for (const auto& j : state.jobs) ids.insert(job_number(j.job));
@@ -74,7 +81,7 @@ std::optional<Queue> jobs_in_queue(const report::RunState& state) {
     for (auto* field : {&id, &number, &job_state, &restarts, &command, &reason}) std::getline(fields, *field, '|');
     if (job_number(id).empty() || is_another(state, job_number(id), command)) continue;
     if (std::find(ended.begin(), ended.end(), job_state) != ended.end()) continue;
-    if (reason != "JobHeldUser" && reason != "JobHeldAdmin") reason.clear();
+    if (!is_hold(reason)) reason.clear();
     out[id] = {job_state, std::atoi(restarts.c_str()), number, reason};
   }
   return out;

@@ -19,7 +19,7 @@ void add(Holds& holds, const Json& line) {
   const auto& by = details.at("process");
   const Holder holder{line.at("time").get<std::string>(),       by.at("host").get<std::string>(),
                       by.at("boot_id").get<std::string>(),      by.at("pid").get<std::int64_t>(),
-                      by.at("start_ticks").get<std::int64_t>(), by.at("pid_namespace").get<std::int64_t>()};
+                      by.at("start_ticks").get<std::int64_t>(), by.value("pid_namespace", std::int64_t{0})};
   for (const auto& job : jobs) holds[job] = holder;
 }
 }  // namespace

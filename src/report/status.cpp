@@ -113,8 +113,7 @@ Json attempts_json(const RunState& state, const Outside& outside) {
 std::pair<Json, Json> hold_json(const Holds& holds, const std::string& job, const QueuedJob& now) {
   if (now.held.empty()) return {};
   const auto* by = find_holder(holds, job);
-  if (!by)
-    return {"person", fmt::format("held by {}, not by a recovery", now.held == "JobHeldUser" ? "its user" : "an administrator")};
+  if (!by) return {"person", fmt::format("held ({}), not by a recovery", now.held)};
   const bool gone = life_of(*by) == Life::dead;
   return {gone ? "ended-recovery" : "recovery",
           fmt::format("held by aerie recover, host {}, pid {}, since {}{}", by->host, by->pid, by->since,

@@ -111,10 +111,7 @@ void Saver::done(std::int64_t step, const ckpt::Saved& saved, double step_s) {
   if (saved.seconds > 0) save_s_ = saved.seconds;  // else it was there already
   state_s_ = begun_s_;
   ++published_count_;
-  if (world_.is_root()) {
-    if (published_) published_(step, saved);  // recorded before anything older is removed
-    retain();
-  }
+  if (world_.is_root() && (!published_ || published_(step, saved))) retain();
   if (step_s < 0) return;  // nothing comes after it
   step_s = static_cast<double>(world_.max(static_cast<std::int64_t>(step_s * 1e6))) * 1e-6;
   const auto problem = lead_time_problem(options_.lead_s, save_s_, step_s);

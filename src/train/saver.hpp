@@ -20,7 +20,8 @@ namespace aerie::train {
 
 class Saver {
  public:
-  using Published = std::function<void(std::int64_t step, const ckpt::Saved&)>;
+  /// Whether it was recorded: until then nothing older is removed.
+  using Published = std::function<bool(std::int64_t step, const ckpt::Saved&)>;
   Saver(const comm::Comm& world, const TrainerOptions& options, const OptimizerShard& optimizer, c10::Device device);
   ~Saver();
 

@@ -129,8 +129,10 @@ Trainer::End Trainer::run(stop::StopToken& stop, const TrainerHooks& hooks) {
   };
   t.saver.begin([&](std::int64_t step, const ckpt::Saved& saved) {
     report_to(hooks.on_save, step, saved);
+    if (trouble) return false;
     if (serving) stop.save_done();
     serving = false;
+    return true;
   });
   // A request seen before the first step leads to no step at all; later ones ride on a step's own reduction.
   bool stopped = stop.agree(t.world) == stop::Request::stop;  // collective over world

@@ -177,10 +177,12 @@ def queued(lab, record, run):
     status = record.look(run, env)
     check([j["state"] for j in status["jobs"]] == ["ENDED", "PENDING"], f"jobs: {status['jobs']}")
     check(status["next"]["command"] == "squeue -j 12", f"next: {status['next']}")
-    answer("JobHeldUser")
-    status = record.look(run, env)
-    check([j["held"] for j in status["jobs"]] == [None, "person"], f"jobs: {status['jobs']}")
-    check(status["next"]["command"] == "scontrol release 12", f"next: {status['next']}")
+    for reason in ("JobHeldUser", "JobHeldAdmin", "job requeued in held state"):  # the last after scontrol requeuehold
+        answer(reason)
+        status = record.look(run, env)
+        check([j["held"] for j in status["jobs"]] == [None, "person"], f"jobs: {status['jobs']}")
+        check(reason in status["jobs"][1]["holder"], f"jobs: {status['jobs']}")
+        check(status["next"]["command"] == "scontrol release 12", f"next: {status['next']}")
     answer("Resources")
     text = subprocess.run([lab.aerie, "status", run], env=env, capture_output=True, text=True, check=True).stdout
     check("jobs       train 12 PENDING" in text and "look at gpu07" in text and "mend part 3" not in text, text)

@@ -34,7 +34,7 @@ struct QueuedJob {
   std::string state;   // Slurm's word: PENDING, RUNNING ...
   int restarts = 0;    // how often Slurm has started it again
   std::string id;      // its number, also for a task of an array
-  std::string held{};  // JobHeldUser or JobHeldAdmin; empty when nobody holds it back
+  std::string held{};  // Slurm's word for why it is held, JobHeldUser ...; empty when it is not
 };
 /// The job, or the task of an array, that an id of an attempt or of a submission stands for. Of an array's own id the most active
 /// task. Null when it is not in the queue.

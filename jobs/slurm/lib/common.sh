@@ -10,13 +10,14 @@ warned=${warned:-} # the script may have been warned before it came here
 trap 'say "got USR2"; warned=1; [ -z "$pid" ] || pass_on' USR2
 
 # pass_on: the signal to the launcher, once the program says that all of it runs: in the middle of a launch it would hit the launcher
-# or a task prolog, and Slurm 22.05 can hang on that. After a quarter of the warning time it goes out anyway, and again every few
-# seconds until the launcher ends; to the programs one or many is the same.
+# or a task prolog, and Slurm 22.05 can hang on that. After 20 s (a quarter of a shorter warning time) it goes out anyway, and again
+# every few seconds until the launcher ends; to the programs one or many is the same.
 repeater=
 pass_on() {
   [ -z "$repeater" ] || return 0
   {
-    for ((i = 0; i < ${AERIE_WARNING:-300}; i++)); do
+    trap '' USR2 # a second one to all of the job must not end this
+    for ((i = 0; i < ${AERIE_WARNING:-300} && i < 80; i++)); do
       if [ -e "$ready" ] || ! kill -0 "$pid" 2>/dev/null; then break; fi
       sleep 0.25
     done
@@ -36,15 +37,16 @@ set -u
 id=${SLURM_ARRAY_JOB_ID:+${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID}
 id=${id:-$SLURM_JOB_ID}
 
-# When the job ends, in seconds since 1970, for the programs' time budget; empty when unlimited. Slurm 22.05 sets no variable for it.
-end=${SLURM_JOB_END_TIME:-}
-if [ -z "$end" ]; then
-  end=$(squeue -h -j "$id" -o %e)
-  case $end in # N/A or nothing must not reach date, which would read it as midnight
-    20*) end=$(date -d "$end" +%s) ;;
-    *) end= ;;
+# end_time: of the job, as Slurm has it now, in seconds since 1970; empty when unlimited.
+end_time() {
+  local text
+  text=$(squeue -h -j "$id" -o %e)
+  case $text in # N/A or nothing must not reach date, which would read it as midnight
+    20*) date -d "$text" +%s ;;
   esac
-fi
+}
+# For the programs' time budget. Slurm 22.05 sets no variable for it.
+end=${SLURM_JOB_END_TIME:-$(end_time)}
 export AERIE_END_TIME=$end
 
 # A stop signal while a program loads its libraries would kill it (138, 140, 143). Started with the signals blocked, it finds them
@@ -142,26 +144,36 @@ start() {
 # launched: not when the launcher ended before all of the program ran: Open MPI may crash in MPI_Init when a slow node meets fast ones
 # there, prologs fail, steps cannot be created. Such a launch is worth another one at once; nothing has been worked at.
 launched() {
+  ls "$RUN/logs" >/dev/null # NFS may remember that the file was not there
   [ ! -e "$ready" ] || return 0
   case $rc in 1 | 134 | 137 | 139 | 143) return 1 ;; esac
 }
 
+# cut_short: the job is being preempted: it will end earlier than it was told. Of that the launcher alone may have heard.
+cut_short() {
+  local now
+  now=$(end_time)
+  [ -n "$now" ] && [ "$now" -lt $((${end:-9999999999} - 5)) ]
+}
+
+launch_pause=3 # seconds between two tries
 # looks_after: not empty while the program of a step is the phase's own, which may leave memory of GPUs behind.
 looks_after=
 # step LAUNCHER... PROGRAM ARGS...: returns only when the program ended 0; with 69 also where `may_leave_out` says so.
 may_leave_out=
 step() {
   local rc=0 tries
-  if [ -e "$RUN/stop" ]; then
-    say "stop file: nothing to do"
-    exit 0
-  fi
   for tries in 1 2 3; do
+    if [ -e "$RUN/stop" ]; then
+      say "stop file: nothing to do"
+      exit 0
+    fi
     [ -z "$warned" ] || requeue 75 # warned between two steps, or in a launch that failed
     start "$@"
     launched && break
     say "the launch failed (try $tries)"
-    sleep 3
+    ! cut_short || warned=1
+    sleep "$launch_pause"
   done
   rm -f "$ready"
   case $rc in
@@ -205,15 +217,16 @@ hosts() {
 
 # launch NODES RANKS_PER_NODE PROGRAM ARGS...
 launch() {
-  local n=$1 g=$2
+  local n=$1 g=$2 # ${A[@]+"${A[@]}"}: before bash 4.4 an empty array counts as unset. A container may drop its environment
+  local inside=(env ${blocked[@]+"${blocked[@]}"} ${AERIE_WRAP[@]+"${AERIE_WRAP[@]}"} env AERIE_READY_FILE="$ready")
   shift 2
   case ${LAUNCHER:-srun} in
     srun)
       step srun --mpi=pmix --kill-on-bad-exit=1 -N"$n" -n$((n * g)) ${left_out:+--exclude="${left_out%,}"} ${CPUS_PER_TASK:+--cpus-per-task="$CPUS_PER_TASK"} \
-        env "${blocked[@]}" AERIE_READY_FILE="$ready" "${AERIE_WRAP[@]}" "$@"
+        "${inside[@]}" "$@"
       ;;
     mpirun) step mpirun -q -n $((n * g)) --map-by "ppr:$g:node" ${left_out:+--host "$(hosts "$g")"} \
-      env "${blocked[@]}" AERIE_READY_FILE="$ready" "${AERIE_WRAP[@]}" "$@" ;;
+      "${inside[@]}" "$@" ;;
     *)
       say "LAUNCHER is $LAUNCHER, known are srun and mpirun"
       exit 2
@@ -304,8 +317,8 @@ after() {
   fi
   n=$(nodes)
   case ${LAUNCHER:-srun} in
-    mpirun) set -- mpirun -q -n "$n" --map-by ppr:1:node ${left_out:+--host "$(hosts 1)"} "${AERIE_WRAP[@]}" "${program[@]}" ;;
-    *) set -- srun --mpi=pmix -N"$n" -n"$n" ${left_out:+--exclude="${left_out%,}"} "${AERIE_WRAP[@]}" "${program[@]}" ;;
+    mpirun) set -- mpirun -q -n "$n" --map-by ppr:1:node ${left_out:+--host "$(hosts 1)"} ${AERIE_WRAP[@]+"${AERIE_WRAP[@]}"} "${program[@]}" ;;
+    *) set -- srun --mpi=pmix -N"$n" -n"$n" ${left_out:+--exclude="${left_out%,}"} ${AERIE_WRAP[@]+"${AERIE_WRAP[@]}"} "${program[@]}" ;;
   esac
   timeout -k 10 "$most" "$@" &
   look=$!
