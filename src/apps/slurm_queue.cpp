@@ -27,6 +27,12 @@ bool is_another(const report::RunState& state, const std::string& number, const 
   const auto it = std::find_if(state.jobs.begin(), state.jobs.end(), [&](const auto& j) { return job_number(j.job) == number; });
   return it != state.jobs.end() && !it->script.empty() && !command.starts_with(it->script);
 }
+
+/// JobHeldUser, JobHeldAdmin, JobHoldMaxRequeue, "job requeued in held state", "launch failed requeued held" ...
+bool is_hold(const std::string& reason) {
+  constexpr std::array words{"Held", "held", "Hold"};
+  return std::any_of(words.begin(), words.end(), [&](auto w) { return reason.find(w) != std::string::npos; });
+}
 }  // namespace
 
 CommandEnd capture_output(const std::vector<std::string>& words, bool with_stderr) {
@@ -42,13 +48,6 @@ CommandEnd capture_output(const std::vector<std::string>& words, bool with_stder
   while (!end.out.empty() && end.out.back() == '\n') end.out.pop_back();
   return end;
 }
-
-namespace {
-/// JobHeldUser, JobHeldAdmin, JobHoldMaxRequeue, "job requeued in held state", "launch failed requeued held" ...
-bool is_hold(const std::string& reason) {
-  return reason.find("eld") != std::string::npos || reason.find("Hold") != std::string::npos;
-}
-}  // namespace
 
 std::optional<Queue> jobs_in_queue(const report::RunState& state) {
   std::set<std::string> ids;

@@ -70,8 +70,8 @@ struct Trainer::Impl {
   void set_position(const base::Json& position);
 
   /// One global step. `stop` is looked at once more just before the step's all-reduce, so that a request never waits for a second
-  /// step. Collective over world.
-  /// `trouble`: what went wrong on this rank since the last step; with one on any rank, all throw it. Collective.
+  /// step. `trouble`: what went wrong on this rank since the last step; with one on any rank, all throw it. Collective over
+  /// world.
   StepOutcome train_step(StepReport& report, stop::Request request, stop::StopToken& stop,
                          const std::optional<base::Error>& trouble);
 

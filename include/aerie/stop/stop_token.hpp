@@ -13,7 +13,8 @@ namespace aerie::stop {
 
 /// Creates the empty file that AERIE_READY_FILE names, if it names one: a job script passes no warning on before, for a signal in
 /// the middle of a launch hits the launcher and the site's prologs. Call it when every process of the program has its handlers
-/// (after MPI_Init: on one rank). Never throws: without the file the script only waits a little longer.
+/// (after MPI_Init: on one rank). Never throws: without the file the script passes a warning on later, and takes a death for a
+/// launch that failed.
 void announce_ready() noexcept;
 
 enum class Request : std::int64_t { none = 0, save_now = 1, stop = 2 };

@@ -225,8 +225,7 @@ launch() {
       step srun --mpi=pmix --kill-on-bad-exit=1 -N"$n" -n$((n * g)) ${left_out:+--exclude="${left_out%,}"} ${CPUS_PER_TASK:+--cpus-per-task="$CPUS_PER_TASK"} \
         "${inside[@]}" "$@"
       ;;
-    mpirun) step mpirun -q -n $((n * g)) --map-by "ppr:$g:node" ${left_out:+--host "$(hosts "$g")"} \
-      "${inside[@]}" "$@" ;;
+    mpirun) step mpirun -q -n $((n * g)) --map-by "ppr:$g:node" ${left_out:+--host "$(hosts "$g")"} "${inside[@]}" "$@" ;;
     *)
       say "LAUNCHER is $LAUNCHER, known are srun and mpirun"
       exit 2

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cmath>
 #include <csignal>
+#include <map>
 #include <set>
 #include <thread>
 
@@ -113,17 +114,16 @@ class Recovery {
                   {"spared", Json::array()},
                   {"foreign", Json::array()},
                   {"foreign_ended", Json::array()}};
-    const auto words = o_.dry_run ? std::vector<std::string>() : end_all(chosen);
-    for (std::size_t i = 0; !o_.dry_run && i < left_.found.size(); ++i)
-      evidence["ended"].push_back(ended_json(left_.found[i], words[i]));
+    const auto ends = o_.dry_run ? std::map<std::int64_t, std::string>() : end_all(chosen);
+    for (const auto& f : left_.found)
+      if (!o_.dry_run) evidence["ended"].push_back(ended_json(f, ends.at(f.process.pid)));
     for (const auto& e : evidence["ended"])
       said.push_back(fmt::format("process {}: {}", e.at("pid").get<std::int64_t>(), e.at("how").get<std::string>()));
     for (const auto& s : left_.spared)
       evidence["spared"].push_back({{"pid", s.process.pid}, {"command", s.process.command}, {"why", s.why}});
-    auto word = words.begin() + (o_.dry_run ? 0 : static_cast<std::ptrdiff_t>(left_.found.size()));
     for (const auto& s : strangers_) {
-      const bool meant = chosen.contains(s.process.pid);
-      name(s, meant, meant && !o_.dry_run ? *word++ : "", said, evidence);
+      const auto end = ends.find(s.process.pid);
+      name(s, chosen.contains(s.process.pid), end == ends.end() ? "" : end->second, said, evidence);
     }
     evidence["gpus"] = memory_now();
     if (said.empty())
@@ -149,13 +149,16 @@ class Recovery {
                                 "`aerie recover --dry-run` lists them");
     return {o_.foreign.begin(), o_.foreign.end()};
   }
-  /// The leftovers, then the chosen of the strangers, in one go: how each ended.
-  std::vector<std::string> end_all(const std::set<std::int64_t>& chosen) const {
+  /// The leftovers and the chosen of the strangers, in one go: by pid, how each ended.
+  std::map<std::int64_t, std::string> end_all(const std::set<std::int64_t>& chosen) const {
     std::vector<node::Process> processes;
     for (const auto& f : left_.found) processes.push_back(f.process);
     for (const auto& s : strangers_)
       if (chosen.contains(s.process.pid)) processes.push_back(s.process);
-    return try_to_end(processes, o_.grace_s);
+    const auto words = try_to_end(processes, o_.grace_s);
+    std::map<std::int64_t, std::string> out;
+    for (std::size_t i = 0; i < words.size(); ++i) out[processes[i].pid] = words[i];
+    return out;
   }
   /// `how` it ended; empty when it was not to be.
   void name(const Stranger& s, bool chosen, const std::string& how, std::vector<std::string>& said, Json& evidence) const {
@@ -255,8 +258,8 @@ int command_recover(int argc, char** argv) {
   const auto jobs = recovery.queued(), kept = recovery.kept();
   if (!jobs.empty()) print(fmt::format("{:<10} job {} was in the queue and goes on", "", fmt::join(jobs, ", ")));
   if (!kept.empty())
-    print(fmt::format("{:<10} job {} is held by its user or an administrator, and stays so: scontrol release {}", "",
-                      fmt::join(kept, ", "), fmt::join(kept, ",")));
+    print(fmt::format("{:<10} job {} was held before (by its user, an administrator or Slurm), and stays so: scontrol release {}",
+                      "", fmt::join(kept, ", "), fmt::join(kept, ",")));
   if (!jobs.empty() || !kept.empty()) return 0;
   if (!anything) return 0;
   if (o.submit) return go_on(o, command_submit, "aerie submit");

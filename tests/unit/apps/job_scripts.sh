@@ -1,8 +1,9 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# When a job looks at its GPUs' memory after a phase: after ends that are for good, where the job has the time, and never before
-# a requeue. And how often it launches: again when the program never ran, once when it died at work. jobs/slurm/lib/common.sh as it is, with stand-ins for Slurm's commands.
-#   job_look_after.sh SOURCE
+# jobs/slurm/lib/common.sh as it is, with stand-ins for Slurm's commands: when a job looks at its GPUs' memory after a phase (after
+# ends that are for good, where it has the time, never before a requeue); how often it launches (again when the program never ran,
+# once when it died at work); that a warning in the middle of a launch is passed on.
+#   job_scripts.sh SOURCE
 set -u
 jobs=$(realpath "$1")/jobs/slurm
 dir=$(mktemp -d)
@@ -19,7 +20,14 @@ echo launch >>"$DIR/launches"
 for word; do
   case $word in AERIE_READY_FILE=*) [ -n "${UNREADY:-}" ] || : >"${word#*=}" ;; esac
 done
-[ -z "${WARN_IN:-}" ] || kill -USR2 "$PPID"
+[ -z "${WARN:-}" ] || kill -USR2 "$PPID"
+if [ -n "${HEEDS:-}" ]; then # a launcher that ends 75 when the warning comes, and takes no harm from a second one to all of the job
+  trap '' USR2
+  sleep 0.3
+  pkill -USR2 -P "$PPID"
+  trap 'exit 75' USR2
+  for ((i = 0; i < 100; i++)); do sleep 0.05; done
+fi
 exit "$CODE"
 EOF
 stand_in aerie <<'EOF'
@@ -86,7 +94,9 @@ for code in 2 65 69 75 93 126 127; do
     failures=1
   }
 done
-expect "1: requeue 75" CODE=139 UNREADY=1 WARN_IN=1 AERIE_WARNING=1
+expect "1: requeue 75" CODE=139 UNREADY=1 WARN=1
+expect "1: requeue 75" WARN=1 HEEDS=1
+expect "1: requeue 75" WARN=1 HEEDS=1 UNREADY=1 AERIE_WARNING=8 # it goes out without the file too, after a quarter of that
 expect "1: requeue 75" CODE=143 UNREADY=1 SLURM_JOB_END_TIME=$later NOW_ENDS="$(date -d @$soon +%FT%T)"
 # A warning ends a look that takes long.
 began=$SECONDS
